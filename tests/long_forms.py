@@ -1,7 +1,7 @@
 """The long forms: tests that `make test` leaves out, and the parameters with which it runs them.
 
-`make test-all` runs all of them. Each repeats a question of a test that stays with more of the same
-(more parameters, a larger load), or costs minutes and looks at something that rarely changes.
+`make test-all` runs all of them. Each repeats the question of a test that stays, with more
+parameters or a larger load, or costs minutes and looks at something that rarely changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Adopts the data of Apache Kafka: reads it, and writes odradek.db beside it.
 
-Kafka's own files stay as they are, so until Odradek has served the data Kafka can have it back.
-The database is made elsewhere and appears last: a crash before that leaves nothing that Kafka, or
-the next attempt, would mind.
+Kafka's own files stay unchanged, so until Odradek has served the data, Kafka can use it again.
+The database is created elsewhere and appears last: a crash before that leaves no file that
+disturbs Kafka or the next attempt.
 
     odradek-adopted-epoch-checkpoint   in each log directory: see storage/checkpoints.py
     odradek.db                         the data is adopted
@@ -37,10 +37,10 @@ from storage.kraft import MetadataLog
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to look: the log directories, the first as first, and Kafka's metadata.
+    """The directories to adopt: the log directories, in order, and Kafka's metadata.
 
-    `metadata` is the directory that has __cluster_metadata-0 when none of the log directories
-    has; `without_metadata` does without.
+    `metadata` is the directory that has __cluster_metadata-0 when none of the log directories has
+    it; with `without_metadata`, there is none.
     """
 
     directories: Sequence[Path]
@@ -50,7 +50,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An adoption that is ready to be carried out; `left` has pairs of what and what it means."""
+    """An adoption that is ready to be carried out; `left` has parts left behind, with meanings."""
 
     directories: tuple[FoundDirectory, ...]
     plan: Plan
@@ -59,13 +59,13 @@ class Prepared:
 
 
 def is_adopted(fs: FileSystem, source: Source) -> bool:
-    """Return whether the log directories have their database already."""
+    """Return whether a log directory has a database already."""
     names = (DATABASE_NAME, COPY_NAME)
     return any(fs.exists(path / name) for path in source.directories for name in names)
 
 
 def lock(fs: FileSystem, source: Source) -> list[object]:
-    """Keep brokers away from the directories as long as the returned values live.
+    """Lock the directories against brokers for the lifetime of the returned values.
 
     Raises DirectoryInUse when one is running.
     """
@@ -74,7 +74,7 @@ def lock(fs: FileSystem, source: Source) -> list[object]:
 
 
 def prepare(fs: FileSystem, source: Source) -> Prepared:
-    """Read all there is to know, and plan. Changes nothing.
+    """Read all data, and plan the adoption. Changes nothing.
 
     Raises AdoptionError for data that cannot be adopted, and StorageError.
     """
@@ -82,8 +82,8 @@ def prepare(fs: FileSystem, source: Source) -> Prepared:
     for one in directories[1:]:
         if (one.cluster_id, one.node_id) != (directories[0].cluster_id, directories[0].node_id):
             raise AdoptionError(
-                f"{one.path} is of cluster {one.cluster_id}, node {one.node_id}, and "
-                f"{directories[0].path} of cluster {directories[0].cluster_id}, node "
+                f"{one.path} belongs to cluster {one.cluster_id}, node {one.node_id}, but "
+                f"{directories[0].path} to cluster {directories[0].cluster_id}, node "
                 f"{directories[0].node_id}: adopt them one by one"
             )
     torn_bytes = 0
@@ -105,9 +105,9 @@ def prepare(fs: FileSystem, source: Source) -> Prepared:
 
 
 async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
-    """Write what the plan says; the database appears last.
+    """Carry out a plan; the database appears last.
 
-    Raises MetadataError or StorageError, after which the directories can be adopted again.
+    Raises MetadataError or StorageError; the directories can be adopted again after either.
     """
     plan = prepared.plan
     for directory in prepared.directories:
@@ -136,12 +136,12 @@ async def carry_out(fs: FileSystem, prepared: Prepared) -> None:
         finally:
             await store.close()
         image = (Path(scratch) / DATABASE_NAME).read_bytes()
-    # The first start puts it wherever else it belongs.
+    # The first start copies it to the other directories.
     fs.write_atomically(prepared.directories[0].path / DATABASE_NAME, image, is_private=True)
 
 
 def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path:
-    """Return the directory of the metadata log; raises AdoptionError when there is not one."""
+    """Return the directory of the metadata log. Raises AdoptionError unless there is one."""
     if source.metadata is not None:
         given = source.metadata
         home = given.parent if given.name == METADATA_DIRECTORY else given
@@ -150,7 +150,7 @@ def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path
         other, _, _ = read_owner(fs, home)
         if other != cluster_id:
             raise AdoptionError(
-                f"{home} has the metadata of cluster {other}, the data is of cluster {cluster_id}"
+                f"{home} has the metadata of cluster {other}, but the data is of {cluster_id}"
             )
         return home / METADATA_DIRECTORY
     candidates = [path / METADATA_DIRECTORY for path in source.directories]
@@ -159,12 +159,12 @@ def _metadata_directory(fs: FileSystem, source: Source, cluster_id: str) -> Path
         return found[0]
     if found:
         raise AdoptionError(
-            f"there is metadata in {' and in '.join(map(str, found))}: name with --metadata-dir "
-            "the one that metadata.log.dir names"
+            f"there is metadata in {' and in '.join(map(str, found))}: choose the directory of "
+            "metadata.log.dir with --metadata-dir"
         )
     raise AdoptionError(
-        f"no {METADATA_DIRECTORY} here, which knows the topics' settings. Name the directory "
-        "that metadata.log.dir of Kafka's server.properties names with --metadata-dir; or say "
-        "--without-metadata, and topics are kept as they are, for ever, until you set their "
+        f"no {METADATA_DIRECTORY} here, which has the topics' settings. Give the directory of "
+        "metadata.log.dir in Kafka's server.properties with --metadata-dir; or adopt with "
+        "--without-metadata, which keeps all records of all topics until you set their "
         "cleanup.policy"
     )

@@ -1,5 +1,5 @@
-"""Why Kafka's data cannot be adopted."""
+"""Errors of an adoption of Kafka's data."""
 
 
 class AdoptionError(Exception):
-    """The data cannot be adopted as it is; the message says what to do."""
+    """The data cannot be adopted; the message says what to do."""

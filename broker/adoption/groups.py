@@ -1,12 +1,12 @@
-"""Which groups have something in __consumer_offsets: counted for people, before a broker reads it.
+"""Counts the groups in __consumer_offsets, to show them before a broker reads the topic.
 
-Every key begins with an int16 that says its kind, and a group's name follows in all of them:
+Every key begins with an int16 for its kind, and the name of a group follows in all kinds:
 
     0, 1  an offset    2  a classic group    3  a consumer group    11  a share group
     17  a streams group                                  (Kafka's CoordinatorRecordType)
 
-The newest value of a key counts; null has removed it. Transactional commits are counted whether
-or not their transaction was committed.
+The newest value of a key counts; null removes the key. Transactional commits are counted even if
+their transaction was aborted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """How many offsets are stored, for how many groups, and the groups of each type by name."""
+    """The numbers of offsets and of groups that have some, and the names of groups by type."""
 
     offsets: int
     groups_with_offsets: int
@@ -63,9 +63,10 @@ def _live_keys(fs: FileSystem, partition: Path) -> list[tuple[int, str]]:
         for _, header, data in Batches(file, path, file.size()).read():
             if header.is_control:
                 continue
-            # Coordinators write what unpacks to far less: a made-up batch is not worth the time.
+            # Batches of coordinators unpack to far less; a batch that is made to unpack to more
+            # is not worth the time.
             limit = max(_UNPACKED_RATIO_MAX * header.size_bytes, _UNPACKED_FREE_BYTES)
-            with contextlib.suppress(ProtocolError):  # the broker says so when it reads it
+            with contextlib.suppress(ProtocolError):  # the broker logs it when it reads the batch
                 for record in iterate_records(data, 0, limit, headers_max=0):
                     named = _named(record.key or b"")
                     if named is None:
@@ -79,7 +80,7 @@ def _live_keys(fs: FileSystem, partition: Path) -> list[tuple[int, str]]:
 
 
 def _named(key: bytes) -> tuple[int, str] | None:
-    """Return the kind and the group of a key, None for one that says neither."""
+    """Return the kind and the group of a key, None for a key of another kind."""
     if len(key) < _INT16.size:
         return None
     kind: int = _INT16.unpack_from(key)[0]

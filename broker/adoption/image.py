@@ -1,4 +1,4 @@
-"""What a Kafka cluster has: the sum of the records in its metadata log."""
+"""The metadata of a Kafka cluster: the sum of the records in its metadata log."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from storage.kraft import MetadataEntry
 
 _LEADER_UNCHANGED = -2
 
-# Whom a quota is for: pairs of a type, such as "user", and a name; None is everyone's default.
+# The entity of a quota: pairs of a type, such as "user", and a name; None is the default.
 Entity = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """A partition: the brokers and log directories that hold it, and who of them has it all."""
+    """A partition: its replicas, their log directories, and the replicas with all records."""
 
     replicas: list[int]
     directories: list[bytes]
     leader_epoch: int
     in_sync: list[int]
-    # A broker that stops leaves in_sync, even the last one: these remember it (KIP-966).
+    # A broker that stops leaves in_sync, even the last one: these two lists keep it (KIP-966).
     eligible: list[int]
     last_known: list[int]
 
@@ -37,7 +37,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class TopicState:
-    """A topic; when it was created is None once only a snapshot remembers it."""
+    """A topic; `created_ms` is None when only a snapshot has the topic."""
 
     name: str
     topic_id: bytes
@@ -50,7 +50,7 @@ class ClusterImage:
     """The metadata of a cluster; built by apply(), read by broker.adoption.plan."""
 
     topics: dict[bytes, TopicState] = field(default_factory=dict)
-    # By the resource's type and name; the type is Kafka's number, which may be new to us.
+    # By the resource's type and name; the type is Kafka's number, also of a later Kafka.
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     features: dict[str, int] = field(default_factory=dict)
@@ -63,13 +63,13 @@ class ClusterImage:
     tokens: set[str] = field(default_factory=set)
 
     def apply(self, entries: Iterable[MetadataEntry]) -> None:
-        """Take the records of a metadata log in, oldest first."""
+        """Apply the records of a metadata log, oldest first."""
         for entry in entries:
             if not self._take_topic(entry):
                 self._take_cluster(entry.message)
 
     def _take_topic(self, entry: MetadataEntry) -> bool:
-        """Take a record in if it is about topics; return whether it is."""
+        """Apply a record if it is about topics; return whether it is."""
         match entry.message:
             case records.TopicRecord() as made:
                 topic_id = made.topic_id
@@ -138,7 +138,7 @@ class ClusterImage:
             case records.RemoveDelegationTokenRecord() as token:
                 self.tokens.discard(token.token_id)
             case _:
-                raise AssertionError(f"nobody takes {message}")
+                raise AssertionError(f"no case for {message}")
 
 
 def _change(partition: PartitionState, change: records.PartitionChangeRecord) -> None:
@@ -153,5 +153,5 @@ def _change(partition: PartitionState, change: records.PartitionChangeRecord) ->
     if change.directories is not None:
         partition.directories = change.directories
     if change.leader != _LEADER_UNCHANGED:
-        # No record says the epoch: each change of the leader, to none as well, is one more.
+        # Records do not contain the epoch: each change of the leader, also to none, adds one.
         partition.leader_epoch += 1

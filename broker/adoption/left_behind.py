@@ -1,4 +1,4 @@
-"""Says in words what of a Kafka cluster has no place here, so that nobody misses it later."""
+"""Describes the parts of a Kafka cluster that are not taken over, so that nobody misses them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _OWNERS = {
 
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
-    """Yield what the metadata has that is not taken over: what it is, and what that means."""
+    """Iterate over the parts of the metadata that are not taken over, each with its meaning."""
     users = strange_users(image)
     if users:
-        told = f"of {some(users)}; of a mechanism that is not known here"
+        told = f"of {some(users)}; Odradek does not know their mechanism"
         yield counted(len(users), "SCRAM credential"), told
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
     quotas = strange_quotas(image)
     if quotas:
         told = some(f"{key} of {_entity(entity)}" for entity, key in quotas)
-        yield counted(len(quotas), "client quota"), f"{told}; of a kind that is not known here"
+        yield counted(len(quotas), "client quota"), f"{told}; Odradek does not know their kind"
     ours = {(ResourceType.BROKER, ""), (ResourceType.BROKER, str(node_id))}
     for (kind, name), settings in sorted(image.configs.items()):
         if settings and kind != ResourceType.TOPIC and (kind, name) not in ours:
@@ -42,15 +42,15 @@ def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     if levels:
         yield (
             "feature levels",
-            f"{', '.join(levels)}; the broker offers what it can, whatever they are",
+            f"{', '.join(levels)}; Odradek has its own",
         )
 
 
 def left_of_groups(groups: GroupCounts) -> Iterator[tuple[str, str]]:
-    """Yield the groups whose members' state has no use here."""
+    """Iterate over the groups whose members' state is not taken over, each with its meaning."""
     kept = {
         "consumer": "their offsets are kept, their members join again",
-        "share": "what their members have not acknowledged is not known here",
+        "share": "the state of unacknowledged records is left behind",
         "streams": "their offsets are kept, their tasks are assigned again",
     }
     for kind, meaning in kept.items():
@@ -65,7 +65,7 @@ def remarks(
     directories: Sequence[FoundDirectory],
     torn_bytes: int,
 ) -> Iterator[str]:
-    """Yield what else somebody should know before the data is served; `taken` has topic ids."""
+    """Iterate over remarks for an operator, before the data is served; `taken` has topic ids."""
     copies = [
         topic.name
         for topic in image.topics.values()
@@ -74,33 +74,33 @@ def remarks(
     ]
     if copies:
         yield (
-            f"{some(sorted(copies))}: there were replicas on other brokers, and will be none. See "
-            "that no other broker of the cluster still runs"
+            f"{some(sorted(copies))}: there were replicas on other brokers, and will be none. "
+            "Make sure that no other broker of the cluster still runs"
         )
     if len(image.controllers) > 1:
         yield (
-            f"{len(image.controllers)} controllers kept this metadata together: if this copy is "
-            "not that of the last one to lead, changes of the last moment may be missing"
+            f"{len(image.controllers)} controllers shared this metadata: if this is not the copy "
+            "of the controller that led last, the latest changes may be missing"
         )
     if torn_bytes:
         yield (
-            f"the metadata log ends with {torn_bytes} bytes that are no whole batch, as after a "
-            "crash: they never counted"
+            f"the metadata log ends with {torn_bytes} bytes of an incomplete batch, as after a "
+            "crash: they are ignored"
         )
     for directory in directories:
         for name in directory.leftovers:
-            yield f"{directory.path / name} was not finished with by Kafka: it is left alone"
+            yield f"{directory.path / name} was not finished by Kafka: it is left alone"
         open_in = [f"{one.topic}-{one.number}" for one in directory.partitions
                    if one.open_transactions]  # fmt: skip
         if open_in:
             yield (
-                f"transactions were open in {some(open_in)}: who reads committed records only "
-                "waits there until they are ended"
+                f"transactions were open in {some(open_in)}: read_committed consumers wait there "
+                "until these transactions end"
             )
 
 
 def some(names: Iterable[str]) -> str:
-    """Join the first few names, and say how many follow."""
+    """Join the first few names, and add the number of the others."""
     names = list(names)
     shown = ", ".join(islice(names, _NAMES_SHOWN_MAX))
     more = len(names) - _NAMES_SHOWN_MAX
@@ -108,7 +108,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Say how many there are of something."""
+    """Return a number with its word, in the plural unless it is 1."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 

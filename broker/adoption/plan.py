@@ -1,7 +1,7 @@
-"""Decides what is taken over from Kafka's data, what is left behind, and what is in the way.
+"""Decides what to take over from Kafka's data, what to leave behind, and which obstacles exist.
 
-Pure: a plan is made here from what was read, and carried out in broker.adoption.adopt. What is
-in the way stops the adoption, unless one insists: then it is left out.
+Pure: this module makes a plan from the data that was read, and broker.adoption.adopt carries it
+out. An obstacle stops the adoption, unless it is forced: then the obstacle's subject is left out.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from config.topic import TopicConfig
 from protocol.wire import encode_uuid
 from storage.checkpoints import TopicPartition
 
-# Without the metadata nobody knows which producer ids were given out. Kafka counts from zero, a
-# thousand at a time: this is further than any cluster gets.
+# Without the metadata, the producer ids that Kafka gave out are unknown. Kafka counts from zero, a
+# thousand at a time: no cluster reaches this number.
 _PRODUCER_IDS_SKIPPED = 1 << 32
-# More than any Kafka has of a topic; without the metadata a name alone says how many there are.
+# More partitions than any topic of Kafka has; without the metadata, the names of directories alone
+# give their number.
 _PARTITIONS_MAX = 100_000
-# Should Kafka have its data back, it goes on from the ids it knows of, and meets none of ours.
+# If Kafka gets its data back, it continues from its own ids, which must not reach ours.
 _PRODUCER_IDS_LEFT_TO_KAFKA = 1_000_000
-# Uuids below it stand for no directory in particular (DirectoryId): unassigned, lost, migrating.
+# Ids that stand for no particular directory (DirectoryId): unassigned, lost, migrating.
 _RESERVED_DIRECTORY_IDS = tuple(bytes(15) + bytes([number]) for number in range(3))
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something that cannot be taken over as it is, and what it is about."""
+    """A problem that prevents part of the adoption, and its subject."""
 
     subject: str
     text: str
@@ -63,7 +64,7 @@ class AdoptedTopic:
 
 @dataclass(slots=True)
 class Plan:
-    """All that an adoption does, and all that it does not do."""
+    """The result of an adoption, its obstacles, and notes for the operator."""
 
     cluster_id: str
     node_id: int
@@ -104,8 +105,8 @@ def make_plan(directories: Sequence[FoundDirectory], image: ClusterImage) -> Pla
     plan.obstacles += (Obstacle("ACLs", problem) for problem in strange_acls(image))
     if plan.acls:
         plan.notes.append(
-            "ACLs count where authorizer.class.name is set, with super.users, as for Kafka: "
-            "without it every client may do everything"
+            "ACLs take effect where authorizer.class.name is set, with super.users, as in Kafka: "
+            "without it, every client may do everything"
         )
     for strays in found.values():
         plan.notes += (
@@ -120,14 +121,14 @@ def image_of(
 ) -> ClusterImage:
     """Make up the metadata from the partitions' directories alone.
 
-    What a topic's settings were is not known. Defaults could cost records, so all are kept.
+    The settings of the topics are unknown. Defaults could delete records, so all records are kept.
     """
     image = ClusterImage()
     names: dict[str, TopicState] = {}
     for directory in directories:
         for one in directory.partitions:
             if one.number >= _PARTITIONS_MAX:
-                continue  # it is shown as one that belongs to no topic
+                continue  # the plan reports it as a directory of no topic
             image.next_producer_id = max(image.next_producer_id, one.producer_id_max + 1)
             known = names.get(one.topic)
             if known is None:
@@ -157,8 +158,8 @@ def _misplaced(
     node_id: int,
     home_ids: set[str],
 ) -> Iterator[str]:
-    """Yield why the partitions of a topic cannot be served from here alone."""
-    # It becomes part of paths, and damaged or made-up metadata may say anything.
+    """Iterate over the reasons why this node alone cannot serve the partitions of a topic."""
+    # The name becomes part of paths, and damaged or made-up metadata may contain any name.
     wrong = topic_names.problem(topic.name)
     if wrong is not None:
         yield wrong
@@ -172,15 +173,15 @@ def _misplaced(
             yield f"partition {number} is {where}"
         elif not state.is_whole_on(node_id):
             others = _brokers([*state.in_sync, *state.eligible] or state.last_known)
-            yield f"partition {number} lags behind here; all of it is on {others}"
+            yield f"partition {number} lags behind here; {others} has all of it"
         elif len(found) > 1:
-            yield f"partition {number} is both {' and '.join(str(one.path) for one in found)}"
+            yield f"partition {number} is in both {' and '.join(str(one.path) for one in found)}"
         elif not found:
             directory_id = _directory_id(state, node_id)
             if directory_id and directory_id not in home_ids:
                 yield f"partition {number} is in another log directory, of id {directory_id}"
         elif found[0].topic_id not in (topic.topic_id, None):
-            yield f"{found[0].path} is of an older topic of that name: move it away"
+            yield f"{found[0].path} belongs to an older topic of that name: move it away"
 
 
 def _brokers(ids: Iterable[int]) -> str:
@@ -189,7 +190,7 @@ def _brokers(ids: Iterable[int]) -> str:
 
 
 def _directory_id(state: PartitionState, node_id: int) -> str:
-    """Return the id of the log directory that holds a node's replica, "" when nobody knows."""
+    """Return the id of the log directory that holds a node's replica, "" when it is unknown."""
     at = state.replicas.index(node_id)
     if at >= len(state.directories) or state.directories[at] in _RESERVED_DIRECTORY_IDS:
         return ""
@@ -212,7 +213,7 @@ def _adopted(
         created_ms=created_ms,
         made_count=len(topic.partitions) if all(here.values()) else 0,
     )  # fmt: skip
-    # A new leader takes over: clients go by its epoch, and take no older one for news.
+    # Odradek is a new leader: clients compare its epoch, and ignore metadata with an older one.
     epochs = {
         (topic.name, one.number): max(
             topic.partitions[one.number].leader_epoch, one.leader_epoch + 1
@@ -230,11 +231,11 @@ def _adopted(
 def _accepted_by_topic(
     name: str, overrides: Mapping[str, str], obstacles: list[Obstacle]
 ) -> tuple[Mapping[str, str], TopicConfig]:
-    """Return the settings that are valid here, and what they come to."""
+    """Return the settings that are valid here, and the resulting config."""
 
     def check(settings: Mapping[str, str]) -> None:
         if settings.get("remote.storage.enable") == "true":
-            raise ConfigError("what was moved to remote storage cannot be read here")
+            raise ConfigError("records in remote storage cannot be read here")
         resolve_topic(settings)
 
     accepted = _accepted(f"topic {name}", overrides, check, obstacles)
@@ -244,7 +245,7 @@ def _accepted_by_topic(
 def _accepted_by_broker(
     name: str, settings: Mapping[str, str], node_id: int, obstacles: list[Obstacle]
 ) -> Mapping[str, str]:
-    """Return the settings that a running broker may be told."""
+    """Return the settings that are valid for a running broker."""
     static = Layer(Source.STATIC_BROKER, {"node.id": str(node_id)})
     per_broker = name != ALL_BROKERS
     source = Source.DYNAMIC_BROKER if per_broker else Source.DYNAMIC_DEFAULT_BROKER
@@ -262,7 +263,7 @@ def _accepted(
     check: Callable[[Mapping[str, str]], None],
     obstacles: list[Obstacle],
 ) -> Mapping[str, str]:
-    """Return the settings that a check lets pass: all of them, or one by one as many as can."""
+    """Return the settings that a check accepts: all of them, or else as many as it accepts."""
     try:
         check(settings)
         return settings

@@ -18,7 +18,7 @@ from broker.security.quotas.entities import (
 
 
 def adopted_quotas(image: ClusterImage) -> dict[Entity, dict[str, float]]:
-    """Return the quotas that mean something here."""
+    """Return the quotas that Odradek understands."""
     quotas: dict[Entity, dict[str, float]] = {}
     for entity, key, value in _all(image):
         if not _is_strange(entity, key, value):
@@ -27,14 +27,14 @@ def adopted_quotas(image: ClusterImage) -> dict[Entity, dict[str, float]]:
 
 
 def strange_quotas(image: ClusterImage) -> list[tuple[Entity, str]]:
-    """Return the others: those of a later Kafka."""
+    """Return the quotas that only a later Kafka understands."""
     return [
         (entity, key) for entity, key, value in _all(image) if _is_strange(entity, key, value)
     ]
 
 
 async def store_quotas(store: MetadataStore, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
-    """Write quotas down. Raises MetadataError."""
+    """Store quotas. Raises MetadataError."""
     rows = {write_entity(entity): write_quotas(of_entity) for entity, of_entity in quotas.items()}
     await store.change_security(SecurityKind.QUOTA, rows)
 

@@ -10,22 +10,22 @@ from protocol.messages.metadata_records import AccessControlEntryRecord
 
 
 def adopted_acls(image: ClusterImage) -> list[Acl]:
-    """Return the entries that mean something here."""
+    """Return the entries that Odradek understands."""
     return [acl for acl in map(_acl, image.acls.values()) if not _is_strange(acl)]
 
 
 def strange_acls(image: ClusterImage) -> Iterator[str]:
-    """Yield what speaks against the others: they are of a later Kafka, and could be denials."""
+    """Iterate over the problems of other entries: a later Kafka's, which could be denials."""
     for record in image.acls.values():
         if _is_strange(_acl(record)):
             yield (
-                f"the ACL for {record.principal} on {record.resource_name!r} says what nobody "
-                "knows here: remove it while Kafka runs (kafka-acls)"
+                f"the ACL for {record.principal} on {record.resource_name!r} has a code that "
+                "Odradek does not know: remove it while Kafka runs (kafka-acls)"
             )
 
 
 def principals_of(acls: Iterable[Acl]) -> list[str]:
-    """Return for whom entries are, each once."""
+    """Return the principals of entries, each once."""
     return sorted({acl.principal for acl in acls})
 
 

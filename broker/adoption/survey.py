@@ -1,4 +1,4 @@
-"""What is in a log directory that Kafka has written, found out without changing anything."""
+"""Surveys the log directories that Kafka has written, without changing them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from storage.segment import INDEX, LOG, file_name
 
 _NODE_ID = re.compile(r"[0-9]{1,10}")
 _INT32_MAX = 2**31 - 1
-# Kafka makes ids of 22 characters, and takes others.
+# Kafka creates ids of 22 characters, and accepts others.
 _CLUSTER_ID_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPartition:
-    """A partition's directory; its end is None where the log's last batch is not whole."""
+    """A partition's directory; `end_offset` is None where the log's last batch is incomplete."""
 
     path: Path
     topic: str
@@ -46,18 +46,18 @@ class FoundPartition:
     start_offset: int
     end_offset: int | None
     leader_epoch: int
-    # Of its newest producer snapshot: the largest id (-1 for none), transactions not ended.
+    # From its newest producer snapshot: the largest id (-1 for none), the open transactions.
     producer_id_max: int
     open_transactions: int
-    # When the directory was made, as far as its file for the topic's id can tell.
+    # When the directory was created: the time of its file with the topic's id, or its own.
     created_ms: int
-    # Why it cannot be taken over; nothing else was read then.
+    # Why the partition cannot be taken over; then nothing else was read.
     flaw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDirectory:
-    """A log directory: whose it is, and the partitions in it."""
+    """A log directory: its cluster and node, and its partitions."""
 
     path: Path
     cluster_id: str
@@ -65,24 +65,24 @@ class FoundDirectory:
     directory_id: str
     was_clean: bool
     partitions: tuple[FoundPartition, ...]
-    # What Kafka had not finished: a partition on its way from another directory, or a stray.
+    # Names of unfinished directories: partitions that Kafka was moving here, and strays.
     leftovers: tuple[str, ...]
 
 
 def survey(fs: FileSystem, paths: Sequence[Path]) -> tuple[FoundDirectory, ...]:
-    """Look at log directories. Raises AdoptionError for what is none, and StorageError."""
+    """Survey log directories. Raises AdoptionError when one is not Kafka's, and StorageError."""
     return tuple(_directory(fs, path) for path in paths)
 
 
 def read_owner(fs: FileSystem, path: Path) -> tuple[str, int, str]:
     """Return the cluster id, node id and directory id ("" for none) of a log directory.
 
-    Raises AdoptionError when it does not say.
+    Raises AdoptionError when its file does not contain them.
     """
     if not fs.exists(path / META):
         raise AdoptionError(
-            f"{path} is no log directory of Kafka: it has no {META}. Name what log.dirs "
-            "in Kafka's server.properties names"
+            f"{path} is not a log directory of Kafka: it has no {META}. Name the directories of "
+            "log.dirs in Kafka's server.properties"
         )
     _check_regular(fs, path / META)
     found = read_properties(fs, path / META)
@@ -100,7 +100,7 @@ def _is_node_id(text: str | None) -> bool:
 def _check_regular(fs: FileSystem, path: Path) -> None:
     """Raise AdoptionError for a file of a log directory that is a link, a FIFO or a device."""
     if fs.exists(path) and not fs.is_regular(path):
-        raise AdoptionError(f"{path} is no regular file: put the file itself in its place")
+        raise AdoptionError(f"{path} is not a regular file: put the file itself in its place")
 
 
 def _directory(fs: FileSystem, path: Path) -> FoundDirectory:
@@ -130,16 +130,16 @@ def _directory(fs: FileSystem, path: Path) -> FoundDirectory:
 
 
 def _flaw(fs: FileSystem, partition: Path) -> str | None:
-    """Return why a partition's directory is left alone: what is in it leads elsewhere, or waits.
+    """Return why a partition's directory is left alone: it has files that are not regular.
 
-    Nothing is read, followed or opened: a link may lead to files of somebody else, which would
-    then be written to and deleted as the partition's, and a FIFO keeps its reader waiting.
+    No file is opened, and no link followed: a link may lead to somebody else's files, which would
+    be written and deleted as those of the partition, and a FIFO makes its reader wait.
     """
     if fs.is_link(partition):
         return f"{partition} is a symbolic link: move the directory itself here"
     for name in fs.list(partition):
         if not fs.is_regular(partition / name):
-            return f"{partition / name} is no regular file: move it away"
+            return f"{partition / name} is not a regular file: move it away"
     return None
 
 
@@ -147,7 +147,7 @@ def _checkpoint(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
     try:
         return checkpoints.read_offsets(fs, path)
     except CorruptFile:
-        return {}  # as the broker will when it starts
+        return {}  # as the broker does when it starts
 
 
 def _partition(
@@ -181,7 +181,7 @@ def segment_files(fs: FileSystem, partition: Path) -> list[Path]:
 
 
 def _end_offset(fs: FileSystem, partition: Path, base: int) -> int | None:
-    """Find the offset after the last batch, from where the index ends; None for a torn end."""
+    """Find the offset after the last batch, beginning at the index's end; None for a torn log."""
     path = partition / (file_name(base) + LOG)
     file = fs.open(path)
     indexed = OffsetIndex(fs, partition / (file_name(base) + INDEX), base).last()
@@ -204,9 +204,9 @@ def _leader_epoch(fs: FileSystem, partition: Path) -> int:
 
 
 def _producers(fs: FileSystem, partition: Path) -> tuple[int, int]:
-    """Read the newest producer snapshot: the largest id, and the transactions not ended.
+    """Read the newest producer snapshot: the largest id, and the number of open transactions.
 
-    A damaged one knows nobody: (-1, 0).
+    Returns (-1, 0) for a damaged snapshot.
     """
     producers = ProducerStates(fs, partition)
     with contextlib.suppress(CorruptFile):

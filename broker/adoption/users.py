@@ -1,4 +1,4 @@
-"""Takes over the users of SCRAM of Kafka's metadata, with their passwords as they are."""
+"""Takes over the SCRAM users of Kafka's metadata, with their passwords unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.security.scram_users import Key, ScramUsers
 
 
 def adopted_users(image: ClusterImage) -> dict[Key, ScramCredential]:
-    """Return the credentials of mechanisms that are known here, by mechanism and user."""
+    """Return the credentials of known mechanisms, by mechanism and user."""
     return {
         (MECHANISMS[mechanism], name): ScramCredential(
             one.salt, one.stored_key, one.server_key, one.iterations
@@ -23,18 +23,18 @@ def adopted_users(image: ClusterImage) -> dict[Key, ScramCredential]:
 
 
 def strange_users(image: ClusterImage) -> list[str]:
-    """Name the others: those of a later Kafka."""
+    """Return the names of the users whose mechanism only a later Kafka knows."""
     return sorted(
         f"{name} (mechanism {kind})" for name, kind in image.scram if kind not in MECHANISMS
     )
 
 
 async def store_users(store: MetadataStore, users: Mapping[Key, ScramCredential]) -> None:
-    """Write users down. Raises MetadataError."""
+    """Store users. Raises MetadataError."""
     if users:
         await ScramUsers({}, store).change(users)
 
 
 def names_of(users: Iterable[Key]) -> list[str]:
-    """Return what to call credentials in a list."""
+    """Return the names of credentials for a list."""
     return sorted(f"{name} ({mechanism})" for mechanism, name in users)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that is listened on, and the one that clients are told."""
+    """An address that the broker listens on, and the one that it returns to clients."""
 
     name: str
     host: str

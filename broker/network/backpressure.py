@@ -1,9 +1,9 @@
-"""Bounds what clients may make the broker keep in memory, all connections together.
+"""Bounds the memory that clients may use, all connections together.
 
-    requests     bytes of those that are received or wait for the disk, as far as
-                 queued.max.request.bytes: past that no further one is begun
-    responses    bytes that clients have not read yet, as far as odradek.unsent.bytes.max: past
-                 that a fetch is answered with one batch
+    requests     bytes of requests that are being received or wait for the disk, up to
+                 queued.max.request.bytes: past this bound no further request is begun
+    responses    bytes that clients have not read yet, up to odradek.unsent.bytes.max: past
+                 this bound a fetch is answered with one batch
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Backpressure:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the bytes of requests are to be counted at all."""
+        """Whether the bytes of requests are counted at all."""
         return self._request_bytes_max > 0
 
     def is_full(self, waiter: Callable[[], None]) -> bool:
         """Return whether no request may be begun; if so, `waiter` is called once there is room.
 
-        As in Kafka's memory pool the last one let in may exceed the bound: none is too large.
+        As in Kafka's memory pool, the last request let in may exceed the bound, whatever its size.
         """
         if self.request_bytes < self._request_bytes_max:
             return False
@@ -40,7 +40,7 @@ class Backpressure:
         self.request_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Count a request no more; who waits is called."""
+        """Stop counting a request; call the waiters once there is room."""
         self.request_bytes -= size_bytes
         if self._waiting and self.request_bytes < self._request_bytes_max:
             waiting, self._waiting = self._waiting, {}

@@ -1,18 +1,18 @@
 """One client's connection: bytes in, frames to dispatch, responses out in request order.
 
-As in Kafka, a request is served when the one before it is answered, so that a client that sends
-several at once finds each to have seen what the one before it did. Only Produce requests
-overlap: each is appended in its turn, and they wait for the disk together. And a fetch that waits
-for records gives way: it is answered with what there is once another request waits for it. Spark
-and other users of the Java consumer prefetch, and ask for offsets then, over one connection; in
+As in Kafka, a request is served when the one before it is answered: when a client sends several
+at once, each one sees the effects of those before it. Only Produce requests overlap: each is
+appended in its turn, and they wait for the disk together. Also, a fetch that waits for records
+gives way: once another request waits behind it, it is answered with the available records. Spark
+and other users of the Java consumer prefetch, and then ask for offsets, over one connection; in
 Kafka that takes as long as the fetch may wait.
 
-What a connection may keep in memory is bounded. It is not read from while
+The memory of a connection is bounded. The connection is not read from while
 - a request waits for its turn,
 - too many responses are awaited (queued.max.requests),
 - all connections together hold too many bytes of requests (queued.max.request.bytes),
 - a quota holds the client back, or
-- the client does not read what was sent.
+- the client does not read its responses.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
-# Who reads its responses sees their end, and closes, well within this.
+# A client that reads its responses sees the end of the stream, and closes, well within this time.
 _LINGER_S = 1.0
-# So many requests are served before it is looked how long they have taken.
+# The clock is read after this number of requests.
 _LOOK_EVERY = 8
 
 
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.client_host = f"/{java_address(self.host)}"
         self.client = ConnectedClient(port)
-        # Where the listener asks for a login: takes frames until there is one.
+        # Takes frames until the client has logged in, where the listener asks for a login.
         self.gate: Gate | None = None
         self._loop = asyncio.get_running_loop()
         # Connection state
@@ -76,8 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         # The client's stream has ended: close once all is answered.
         self._is_ending = False
-        # No further request is begun: end the stream once all is answered, then see the
-        # client's stream out.
+        # No further request is begun: end the stream once all is answered, then wait for the
+        # end of the client's stream.
         self._is_finishing = False
         self._has_ended_stream = False
         # Receiving, and a request that waits for its turn.
@@ -88,20 +88,20 @@ class Connection(asyncio.BufferedProtocol):
         # Requests whose responses are not written yet, oldest first.
         self._pending: deque[Slot] = deque()
         self._outgoing = Outgoing()
-        # When bytes last went one way or the other, and how many were unsent then.
+        # When bytes were last received or sent, and how many were unsent then.
         self._active_at = self._loop.time()
         self._unsent_bytes = 0
-        # What was unsent when the client was found not to read it.
+        # The unsent bytes when the client was found not to read.
         self._unread_bytes = 0
-        # Ends the time for which the client is held back by a quota, when it is.
+        # Ends the time for which a quota holds the client back; None when none does.
         self._unmuting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Keep the transport, which is ready to write."""
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel what the client will not hear of any more."""
+        """Cancel the responses that the client cannot get any more."""
         self.is_lost = True
         for slot in self._pending:
             slot.cancel()
@@ -114,20 +114,20 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_unread()
         for on_lost in self.client.on_lost.values():
             on_lost()
-        # All of these may lead back here. What was received is not to wait for the collector of
-        # garbage, which does not know how large a cycle is.
+        # All of these may refer back to this object. The bytes received must not wait for the
+        # garbage collector, which does not know how large a cycle is.
         self.client.on_lost.clear()
         self.gate = None
         self.transport = _NOT_CONNECTED
         self._on_lost(self)
 
     def eof_received(self) -> bool:
-        """Answer what was asked before the client's end of stream, then close."""
+        """Answer the requests that came before the client's end of stream, then close."""
         self._is_ending = True
         return not self._close_if_answered()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return _SHARED_VIEW if self._has_ended_stream else self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pressure.unsent_bytes += self._unread_bytes
 
     def resume_writing(self) -> None:
-        """Go on serving, in a step of its own: the transport is in the middle of writing."""
+        """Continue to serve, in a step of its own: the transport is in the middle of writing."""
         self._is_writable = True
         self._forget_unread()
         self._loop.call_soon(self._serve)
@@ -153,31 +153,31 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Begin no further request; end the stream once all that began is answered.
 
-        Then what the client has sent meanwhile is thrown away until it closes the connection,
-        or has taken too long. To close with bytes unread would reset the connection, and then
-        a client that is about to send does not look at its responses any more.
+        From then on, the client's bytes are thrown away until it closes the connection or takes
+        too long. Closing with bytes unread would reset the connection, and a client that is
+        about to send would not read its responses any more.
         """
         self._is_finishing = True
         self._next = None
         self._serve()
 
     def abort(self) -> None:
-        """Close the connection at once; what was answered before is sent, if that is possible."""
+        """Close the connection at once; responses that are ready are sent, if that is possible."""
         self._flush()
         self.transport.abort()
 
     def refuse(self, reason: str) -> None:
-        """Close the connection for bytes that are no request; logged once, with the peer."""
+        """Close the connection for bytes that are not a request; log it once, with the peer."""
         if not self.is_lost and not self.transport.is_closing():
             logger.warning("closed connection peer=%s reason=%s", self.peer, reason)
             self.abort()
 
     def limit_frames(self, size_max: int = -1, option: str = "socket.request.max.bytes") -> None:
-        """Let the requests that follow be no larger; -1 is as large as of other connections."""
+        """Limit the size of the requests that follow; -1 is the limit of other connections."""
         self._frames.limit(self._dispatcher.frame_size_max if size_max < 0 else size_max, option)
 
     def mute(self, time_s: float) -> None:
-        """Begin no further request for a time; what was begun is answered (KIP-219)."""
+        """Begin no further request for a time; those that have begun are answered (KIP-219)."""
         until_s = self._loop.time() + time_s
         if self._unmuting is not None:
             if self._unmuting.when() >= until_s:
@@ -191,17 +191,17 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def idle_s(self, now: float) -> float:
-        """Return for how long nothing has happened; 0 while a response is awaited."""
+        """Return for how long no bytes were received or sent; 0 while a response is awaited."""
         unsent_bytes = self.transport.get_write_buffer_size()
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes, self._active_at = unsent_bytes, now
-        # Who has ended its stream may be gone for good, which only an answer would show.
+        # A client that has ended its stream may be gone; only an answer would show that.
         return 0.0 if self._pending and not self._is_ending else now - self._active_at
 
     def reply(self, chunks: list[Chunk]) -> Slot | None:
         """Write a response that is ready when its request is served, after those before it.
 
-        Returns its place when there are some; None when it is written.
+        Returns its place when others come before it; None when it is written.
         """
         if not self._pending:
             self._write(chunks)
@@ -216,19 +216,19 @@ class Connection(asyncio.BufferedProtocol):
     ) -> Slot:
         """Reserve the next response's place for one that is not ready yet.
 
-        `overlaps` tells whether requests that may overlap can be served meanwhile.
+        `overlaps` says whether requests that may overlap can be served meanwhile.
         """
         slot = Slot(awaited, overlaps=overlaps)
         self._pending.append(slot)
         return slot
 
     def overlap(self, slot: Slot) -> None:
-        """From now on serve requests that may overlap with one that was alone."""
+        """From now on, serve requests that may overlap with one that was served alone."""
         slot.overlaps = True
         self._serve_soon()
 
     def hold_others(self, slot: Slot, until: asyncio.Future[None]) -> None:
-        """Serve no request after this one until a future is done, though they may overlap."""
+        """Serve no request after this one until a future is done, even if it may overlap."""
         slot.is_alone = True
 
         def go_on(_: asyncio.Future[None]) -> None:
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         until.add_done_callback(go_on)
 
     def fill(self, slot: Slot, chunks: list[Chunk] | None) -> None:
-        """Give a reserved place its response (None: there is none) and write what can go out."""
+        """Put a response (None: there is none) in its place, and write the responses in turn."""
         slot.chunks = [] if chunks is None else chunks
         pending = self._pending
         if not self._outgoing.is_gathering:
@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             if served % _LOOK_EVERY == 0:
                 now_s = perf_counter()
                 until_s = until_s or now_s + SLICE_S
-                if now_s > until_s:  # one reading may bring thousands: others have their turn
+                if now_s > until_s:  # one reading may bring thousands: others get their turn
                     self._next = frame
                     self._serve_soon()
                     break
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         return is_new and self._pressure.is_full(self._serve_soon)
 
     def _may_receive(self) -> bool:
-        """Return whether the request that has begun to come may be received, and count it."""
+        """Return whether the request that has begun to arrive may be received, and count it."""
         size = self._frames.begun_bytes
         if size and not self._reserved_bytes:
             if self._pressure.is_full(self._serve_soon):
@@ -322,8 +322,8 @@ class Connection(asyncio.BufferedProtocol):
     def _serve_counted(self, frame: memoryview) -> None:
         """Serve a request, and count its bytes as long as they are in use.
 
-        That is until the response is ready for a Produce request, and for one that is served in
-        slices; others are decoded by now.
+        For a Produce request, and for one that is served in slices, that is until its response
+        is ready. Other requests are decoded by then.
         """
         self._reserve(len(frame))
         last = self._pending[-1] if self._pending else None
@@ -373,14 +373,14 @@ class Connection(asyncio.BufferedProtocol):
     def _end_stream(self) -> None:
         if not (self.is_lost or self.transport.is_closing()):
             self._has_ended_stream = True
-            self.transport.write_eof()  # after what is written
+            self.transport.write_eof()  # after the responses that are written
             self._pause(False)
             self._loop.call_later(_LINGER_S, self.abort)
 
     def _close_if_answered(self) -> bool:
         if not self._pending and self._next is None:
             self._flush()
-            self.transport.close()  # sends what is written first
+            self.transport.close()  # sends the responses that are written first
             return True
         return False
 

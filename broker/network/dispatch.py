@@ -1,4 +1,4 @@
-"""Takes a frame, finds its API, and has it served (serving.py) in one piece or in slices."""
+"""Takes a frame, finds its API, and passes it on to be served (serving.py), whole or in slices."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Up to this size a request is short.
+# A request is short up to this size.
 _BRIEF_BYTES_MAX = 4 * 1024
-# With more topics a short request for the metadata of all has a long response.
+# With more topics, a short request for the metadata of all topics has a long response.
 _BRIEF_TOPICS_MAX = 500
-# Above that frames are decoded a few at a time.
+# Frames above this size are decoded a few at a time.
 _LARGE_BYTES = 64 * 1024
-# What the frames of Produce and Fetch requests begin with.
+# The first bytes of the frames of Produce and Fetch requests.
 _OVERLAPPING = PRODUCE_KEY.to_bytes(2, "big")
 _FETCHING = FETCH_KEY.to_bytes(2, "big")
 
@@ -116,12 +116,12 @@ class Dispatcher:
     def may_hurry(self, frame: memoryview) -> bool:
         """Return whether a request may end the wait of the one before it.
 
-        Fetches may not: a client that sends them ahead would be answered over and over.
+        Fetches may not: a client that sends them ahead would get empty answers over and over.
         """
         return frame[: len(_FETCHING)] != _FETCHING
 
     def refuse(self, connection: Connection, error: ProtocolError) -> None:
-        """Close a connection for bytes that are no request."""
+        """Close a connection for bytes that are not a request."""
         if isinstance(error, HttpRequest):
             error = HttpRequest(f"{error}: {self.services.where_http_is()}")
         if connection.gate is not None and connection.gate.refuse(error):
@@ -171,7 +171,8 @@ class Dispatcher:
             if version >= handler.flexible_from:
                 skip_header_tags(frame, header)
             request: Any
-            # However large the frame: ApiVersions has no arrays, and no tags that anybody sends.
+            # The size of the frame does not matter: ApiVersions has no arrays, and no tags that
+            # any client sends.
             request, _ = decode_prefix(
                 handler.request, version, frame, header.body, ALLOWANCE_BYTES
             )
@@ -193,7 +194,7 @@ class Dispatcher:
     def _answer_unsupported(self, connection: Connection, header: RequestHeader) -> None:
         api = BY_KEY.get(header.api_key)
         if header.api_key == API_VERSIONS_KEY:
-            # KIP-511: whatever the version, the answer tells the ones that work.
+            # KIP-511: the answer to any version lists the versions that are served.
             from broker.apis.api_versions import unsupported_version
 
             chunks = encode_response(unsupported_version(), 0, header.correlation_id)
@@ -204,7 +205,7 @@ class Dispatcher:
         self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
 
     def charge(self, context: RequestContext, size_bytes: int) -> Charge:
-        """Begin to count what a request costs, from now on."""
+        """Begin to count the cost of a request, from now on."""
         from broker.security.quotas.charge import Charge
 
         quotas = self.quotas.clients
@@ -215,7 +216,7 @@ class Dispatcher:
     def _send_later(
         self, connection: Connection, awaited: Awaitable[list[Chunk] | None]
     ) -> None:
-        """Send what a gate answers, in its turn; nothing is served meanwhile."""
+        """Send a gate's answer, in its turn; nothing is served meanwhile."""
         task = asyncio.ensure_future(awaited)
         slot = connection.reply_later(task, overlaps=False)
 

@@ -1,7 +1,7 @@
-"""Says which listeners answer anybody who reaches them: one line each, at the start.
+"""Logs the listeners that answer anybody who reaches them: one line each, at the start.
 
-Kafka's images listen on every interface, and so do ours; whoever puts one on a network ought to
-read once what that means.
+Kafka's images listen on every interface, and so do ours. An operator who puts one on a network
+should read the consequences once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Addresses = Sequence[tuple[str, int]]
 
 
 def tell_open_listeners(server: Server, configs: Configs) -> None:
-    """Log a warning for each listener beyond loopback that asks nobody who they are."""
+    """Log a warning for each listener beyond loopback that does not authenticate clients."""
     for one in server.listeners:
         client_auth = configs.of_listener(TlsConfig, one.name).ssl_client_auth
         warning = warn_of_listener(one, server.addresses_of(one), client_auth)
@@ -39,8 +39,8 @@ def warn_of_listener(listener: Listener, addresses: Addresses, client_auth: str)
     if listener.protocol == "SSL":
         way = "set ssl.client.auth=required"
     return (
-        f"anybody who reaches it may use the broker, it asks for no password or certificate "
-        f"listener={listener.name} address={where}: have it listen on 127.0.0.1 (listeners), "
+        f"anybody who reaches this listener may use the broker, no password or certificate needed "
+        f"listener={listener.name} address={where}: let it listen on 127.0.0.1 (listeners), "
         f"or {way}"
     )
 
@@ -48,24 +48,24 @@ def warn_of_listener(listener: Listener, addresses: Addresses, client_auth: str)
 def warn_of_http(addresses: Addresses, *, is_guarded: bool, is_secured: bool) -> str:
     """Return the warning for the HTTP listener, "" for none.
 
-    `is_guarded` when reading takes a token, `is_secured` when it speaks TLS.
+    `is_guarded` says whether reading takes a token, `is_secured` whether it speaks TLS.
     """
     where = beyond_loopback(addresses)
     if not where or (is_guarded and is_secured):
         return ""
-    listener = f"listener=HTTP address={where}: have it listen on 127.0.0.1 (metrics.listener), or"
+    listener = f"listener=HTTP address={where}: let it listen on 127.0.0.1 (metrics.listener), or"
     if is_guarded:
         return (
             f"tokens cross the network in the clear {listener} set odradek.http.tls.certificate"
         )
     return (
-        f"anybody who reaches it may read all records and settings {listener} set "
+        f"anybody who reaches this listener may read all records and settings {listener} set "
         "odradek.http.read.token"
     )
 
 
 def beyond_loopback(addresses: Addresses) -> str:
-    """Return the first of some addresses that is not of this machine alone, "" for none."""
+    """Return the first address that other machines can reach, "" for none."""
     for host, port in addresses:
         if not ip_address(host.partition("%")[0]).is_loopback:
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""The responses of one connection: their places in its order, and how they go out."""
+"""The responses of one connection: their places in its order, and how they are sent."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from broker.counters.latency import Times
 from protocol.encoding import Chunk
 
-# Up to this size joining the pieces of a response costs less than writing them one by one.
+# Below this size, joining the pieces of a response costs less than writing them one by one.
 _JOIN_BELOW_BYTES = 256 * 1024
-# So much is kept until the requests of one reading are served. The transport has to hear of more:
-# it tells when the client does not read.
+# Up to this size, responses are kept until the requests of one reading are served. Larger ones go
+# to the transport, which reports a client that does not read.
 _GATHERED_BYTES_MAX = 16 * 1024
 
 
 class Outgoing:
-    """Writes responses; those to the requests that one reading has brought go out together.
+    """Writes responses; those to the requests of one reading are sent together.
 
-    To send costs as much as to serve a request, and wakes up the client each time.
+    Sending costs as much as serving a request, and wakes up the client each time.
     """
 
     __slots__ = ("_gathered", "_gathered_bytes", "is_gathering")
@@ -35,7 +35,7 @@ class Outgoing:
         self.is_gathering = True
 
     def flush(self, transport: asyncio.Transport) -> None:
-        """Write what was kept, and keep nothing from now on."""
+        """Write the kept responses, and keep none from now on."""
         self.is_gathering = False
         if self._gathered:
             self._send(transport)
@@ -92,14 +92,14 @@ class Slot:
     def __init__(self, awaited: asyncio.Future[Any] | None, *, overlaps: bool) -> None:
         self.awaited = awaited
         self.overlaps = overlaps
-        # Whether others are held back although they may overlap.
+        # Whether later requests are held back although they may overlap.
         self.is_alone = False
-        # Makes the response come sooner, where it waits for more to tell.
+        # Makes the response come sooner, where it waits for more records.
         self.hurry: Callable[[], None] | None = None
         self.chunks: list[Chunk] | None = None
-        # Of its request, where they are counted and in use.
+        # The bytes of its request, where they are counted and in use.
         self.request_bytes = 0
-        # Where to count how long it took, and since when.
+        # Where to count the time that the response took, and its beginning.
         self.times: Times | None = None
         self.begun_ns = 0
 
@@ -107,7 +107,7 @@ class Slot:
     def keeps_request(self) -> bool:
         """Whether the request's bytes are in use until the response is ready.
 
-        They are of a Produce request, and of one in slices, which may not be decoded yet.
+        This holds for a Produce request, and for one in slices, which may not be decoded yet.
         """
         return self.chunks is None and (self.overlaps or self.awaited is None)
 

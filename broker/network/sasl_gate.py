@@ -1,9 +1,9 @@
-"""Stands before a connection of a SASL listener, until and as long as its client is logged in.
+"""Guards a connection of a SASL listener: before its client logs in, and when its login ends.
 
-Before, nothing else is served (login.py), messages are small, and time is limited. A login that
-fails is answered after a while (connection.failed.authentication.delay.ms), then the connection
-is closed. Where a login ends some time (KIP-368), the gate stays: it lets the client log in
-again, and closes the connection at the first other request after that time.
+Before the login nothing else is served (login.py), messages are small, and time is limited. A
+login that fails is answered after a delay (connection.failed.authentication.delay.ms), then the
+connection is closed. Where a login has an end (KIP-368), the gate stays: it lets the client log
+in again, and closes the connection at the first other request after that end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Gate:
         self._login: Login | None = self._begin(None)
 
     def take(self, frame: memoryview) -> Awaitable[list[Chunk] | None] | None:
-        """Take a frame that is for the gate; return None when it is to be served.
+        """Take a frame that is for the gate; return None for a frame to serve.
 
         Raises CloseConnection when the login has ended.
         """
@@ -76,7 +76,7 @@ class Gate:
         return self._answer(self._login, frame)
 
     def refuse(self, error: ProtocolError) -> bool:
-        """Take note of bytes that are no frame; return False when that is not the gate's."""
+        """Log bytes that are not a frame; return False when the client has logged in already."""
         if self._login is None:
             return False
         self._note_refusal(str(error), self._login)
@@ -97,11 +97,11 @@ class Gate:
         return reply.chunks
 
     def _lose(self) -> None:
-        """Note the refusal of a client that did not wait for its end."""
+        """Log the refusal of a client that has gone before it was answered."""
         self._stop_timer()
         if self._login is not None and self._login.refused and not self._is_refused:
             self._note_refusal(self._login.refused, self._login)
-        self._login = None  # with what it said, which may be half a megabyte
+        self._login = None  # with the client's messages, which may be half a megabyte
 
     def _begin(self, before: Session | None) -> Login:
         config = self._listener.config
@@ -112,7 +112,7 @@ class Gate:
         return Login(self._listener, self._answer_versions, before)
 
     def _open(self, session: Session) -> None:
-        """Let the client in, or go on with its new session."""
+        """Let the client in, or continue with its new session."""
         self._stop_timer()
         again = "" if self._session is None else "re"
         self._count(f"successful_{again}authentication")

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# After accept() has failed, for want of descriptors most likely.
+# The delay after accept() has failed, most likely for lack of descriptors.
 _ACCEPT_RETRY_S = 0.2
 _SYSTEM_CHOOSES = -1
-# So many connections that came too fast are kept waiting, further ones are closed at once.
+# Of the connections that came too fast, as many are kept waiting; others are closed at once.
 _HELD_BACK_MAX = 1_000
-# Who waits for its turn looks at the setting so often.
+# How often the setting is read again while a connection waits for its turn.
 _TURN_CHECK_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Server:
     def __init__(
         self, config: Callable[[], BrokerConfig], bounds: Callable[[str], ConnectionConfig]
     ) -> None:
-        """Serve nobody yet. `bounds` are those of a listener by its name, "" for all together."""
+        """Serve nobody yet. `bounds` returns the bounds of a listener, or of all ("")."""
         self._config, self._bounds = config, bounds
         self._sockets: list[tuple[Listener, socket.socket]] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -50,22 +50,23 @@ class Server:
         self._counts: Counter[str] = Counter()  # by address
         self._of_listener: Counter[str] = Counter()
         self._limits = HostLimits()
-        # Those that speak TLS, by name.
+        # The listeners that speak TLS, by name.
         self._tls: Mapping[str, TlsListener] = {}
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
-        # By listener and, as "", of all together: max.connection.creation.rate.
+        # max.connection.creation.rate, by listener and, as "", of all listeners together.
         self._turns: defaultdict[str, Turns] = defaultdict(Turns)
-        # Those of addresses count; set before connections are accepted.
+        # Used for the quotas of addresses; set before connections are accepted.
         self.quotas: QuotaTable | None = None
         self._held_back: set[socket.socket] = set()
-        # By listener: connections that were accepted, and that came faster than an address may.
+        # By listener: connections that were accepted, and those that came faster than the rate of
+        # their address allows.
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
 
     @property
     def listeners(self) -> list[Listener]:
-        """The listeners, with the ports that the system chose."""
+        """The listeners, with the ports chosen by the system."""
         return list(dict.fromkeys(listener for listener, _ in self._sockets))
 
     def addresses_of(self, listener: Listener) -> list[tuple[str, int]]:
@@ -75,7 +76,7 @@ class Server:
     def bind(self, listener: Listener) -> Listener:
         """Take an address; return the listener with its port. Nobody can connect yet.
 
-        Raises AddressError when the address cannot be had.
+        Raises AddressError when the address is in use or does not exist.
         """
         sockets = addresses.bind(listener.host, listener.port)
         port = sockets[0].getsockname()[1]
@@ -85,7 +86,7 @@ class Server:
         return bound
 
     def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
-        """Begin to accept connections. Raises AddressError when an address is in use by now."""
+        """Begin to accept connections. Raises AddressError when an address is in use meanwhile."""
         self._tls = {} if tls is None else tls.listeners
         config = self._config()
         for listener, bound in self._sockets:
@@ -108,11 +109,11 @@ class Server:
                 connection.abort()
 
     def reconfigure(self) -> None:
-        """Go by the settings in force: there may be room for those who wait."""
+        """Use the settings in force: there may be room for waiting connections now."""
         self._freed.set()
 
     async def stop_accepting(self) -> None:
-        """Let nobody else in."""
+        """Accept no further connections."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -126,7 +127,7 @@ class Server:
             client.close()
 
     async def close(self, drain_s: float) -> None:
-        """Let what was begun be answered, within a time, and close all connections."""
+        """Answer the requests that have begun, within a time, and close all connections."""
         for connection in list(self.connections):
             connection.finish()
         with contextlib.suppress(TimeoutError):
@@ -140,7 +141,7 @@ class Server:
     ) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            # Further ones wait in the system's backlog, as in Kafka.
+            # Further connections wait in the system's backlog, as in Kafka.
             await self._wait_until(partial(self._has_room, listener.name))
             await self._wait_for_turn(listener.name)
             try:
@@ -152,7 +153,7 @@ class Server:
             address = addresses.plain_address(name[0]), name[1]
             if self._holds_back(client, address[0]):
                 self.refused[listener.name] += 1
-                for turns in ("", listener.name):  # it shall not keep others waiting
+                for turns in ("", listener.name):  # a refused connection takes no turn
                     self._turns[turns].give_back(self._rate(turns))
                 continue
             await self._limits.follow(self._config())
@@ -165,7 +166,10 @@ class Server:
             await self._connect(connection, client)
 
     def _holds_back(self, client: socket.socket, host: str) -> bool:
-        """Keep a client waiting whose address connects too often, then close (KIP-612)."""
+        """Delay, then close, the connection of an address that connects too often (KIP-612).
+
+        Returns whether the address does.
+        """
         rates = None if self.quotas is None else self.quotas.addresses
         if rates is None:
             return False
@@ -212,7 +216,7 @@ class Server:
             tls = self._tls.get(connection.listener.name)
             made = connection if tls is None else tls.wrap(connection)
             await loop.connect_accepted_socket(lambda: made, client)
-        except asyncio.CancelledError:  # uvloop closes it then, and tells nobody
+        except asyncio.CancelledError:  # uvloop closes it then, and calls nothing
             if not connection.is_lost:
                 made.connection_lost(None)
             raise
@@ -229,20 +233,20 @@ class Server:
         )
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that depends on settings and on who is connected."""
+        """Wait for a condition that depends on settings and on the connections."""
         while not condition():
             self._freed.clear()
             await self._freed.wait()
 
     async def _wait_for_turn(self, listener: str) -> None:
-        """Wait until max.connection.creation.rate lets one more in; it may change meanwhile."""
+        """Wait until max.connection.creation.rate, which may change, lets one more in."""
         while (delay_s := self._delay_s(listener, asyncio.get_running_loop().time())) > 0:
             self._freed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._freed.wait(), min(delay_s, _TURN_CHECK_S))
 
     def _delay_s(self, listener: str, now_s: float) -> float:
-        """Take a turn of all and of the listener, or return how long to wait for both."""
+        """Take a turn of all listeners and of this one, or return how long to wait for both."""
         turns = [(self._turns[name], self._rate(name)) for name in ("", listener)]
         delay_s = max(one.delay_s(rate, now_s) for one, rate in turns)
         if not delay_s:

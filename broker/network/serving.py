@@ -1,10 +1,10 @@
 """One request, from its frame to its response: decoded, handled, answered.
 
-A handler answers at once or with an awaitable. This is one of the two places where any exception
-is caught: a bug in a handler is logged with its trace and answered by closing the connection.
+A handler answers at once or with an awaitable. This is one of the two places that catch any
+exception: a bug in a handler is logged with its trace and answered by closing the connection.
 
-    step()   decodes, handles, and encodes an answer that is there at once; for most APIs in
-             slices of time (slices.py), so that other requests are served meanwhile
+    step()   decodes and handles a request, and encodes its answer if it is ready at once; for
+             most APIs in slices of time (slices.py), so that other requests are served meanwhile
     end()    sends the answer, or waits for it
 """
 
@@ -48,7 +48,7 @@ class Closed:
 
 
 CLOSED = Closed()
-# Encoded, None when the client wants no answer, or an answer that is not there yet.
+# The encoded answer, None when the client wants no answer, or an answer that is not ready yet.
 Outcome = list[Chunk] | None | Awaitable[Any] | Closed
 
 
@@ -82,13 +82,13 @@ class Serving:
         self._handler, self._header, self._frame = handler, header, frame
         self._begun_ns = begun_ns
         self._charge: Charge | None = None
-        # The response's place, once there is one.
+        # The place of the response, once it is reserved.
         self._slot: Slot | None = None
-        # Where steps are done in slices.
+        # Runs the steps in slices; None where the request is served in one piece.
         self._slices: Slices | None = None
-        # What the handler answered with, once that is there.
+        # The handler's answer, once its awaitable is done.
         self._answered: asyncio.Future[Any] | None = None
-        # What large messages are made of.
+        # The items of large messages, which are freed some at a time.
         self._held: list[list[Any]] = []
 
     def serve(self) -> None:
@@ -96,14 +96,14 @@ class Serving:
         self.end(self.step())
 
     def serve_in_slices(self, slices: Slices, *, is_large: bool) -> None:
-        """Answer in as many pieces as it takes; requests after it wait meanwhile."""
+        """Answer in as many slices as needed; the connection's later requests wait meanwhile."""
         self._slices = slices
         if not slices.run(self, is_large=is_large) and not self._connection.is_lost:
             self._slot = self._connection.reply_later()
             self._observe(self._slot)
 
     def step(self) -> Outcome:
-        """Do what is next; an exception closes the connection."""
+        """Do the next step; an exception closes the connection."""
         outcome = self._go_on()
         if self._held and (outcome is None or isinstance(outcome, (list, Closed))):
             free(self._held)
@@ -163,13 +163,13 @@ class Serving:
             self._dispatcher.metrics.times[self._header.api_key].observe(self._begun_ns)
 
     def _answer(self) -> Outcome:
-        """Decode the request, and have it handled."""
+        """Decode the request, and call its handler."""
         dispatcher, header, handler = self._dispatcher, self._header, self._handler
         frame, self._frame = self._frame, _EMPTY
         try:
             request: Any
-            # What follows the request is passed over, as Kafka does: librdkafka 2.16 sends
-            # three bytes too many when it asks for the metadata of all topics.
+            # Bytes after the request are ignored, as in Kafka: librdkafka 2.16 sends three bytes
+            # too many when it asks for the metadata of all topics.
             request, _ = self._code(
                 decode_prefix,
                 handler.request,
@@ -182,7 +182,7 @@ class Serving:
             dispatcher.refuse(self._connection, error)
             return CLOSED
         is_large = len(frame) > _FREED_AT_ONCE_MAX_BYTES
-        # A Produce request is mostly records, which are to be gone as soon as they are written.
+        # A Produce request is mostly records, whose memory is freed as soon as they are written.
         if is_large and self._slices is not None and header.api_key != PRODUCE_KEY:
             self._hold(request)
         context = dispatcher.context(self._connection, header)
@@ -210,7 +210,7 @@ class Serving:
         return chunks
 
     def _hold(self, message: Any) -> None:
-        """Have the items of a large message freed some at a time, once it is done with."""
+        """Hold the items of a large message, to free them some at a time after its last use."""
         self._held += hold_items(message)
 
     def _code(self, code: Callable[..., T], *arguments: object) -> T:
@@ -218,7 +218,7 @@ class Serving:
         return code(*arguments) if self._slices is None else coding(code, *arguments)
 
     def _await(self, answer: Awaitable[Any]) -> None:
-        """Reserve the response's place, and go on when it is there."""
+        """Reserve the response's place, and continue when the answer is ready."""
         connection, charge = self._connection, self._charge
         is_produce = self._header.api_key == PRODUCE_KEY
         steps = answer
@@ -246,12 +246,12 @@ class Serving:
         awaited.add_done_callback(self._awaited)
 
     def _awaited(self, future: asyncio.Future[Any]) -> None:
-        """Answer with the result that has come."""
+        """Answer with the result of the awaitable."""
         if self._slot is not None:  # a cycle would not be freed at once
             self._slot.awaited = None
         if future.cancelled() or self._connection.is_lost:
             if not future.cancelled():
-                future.exception()  # retrieved, so that nobody complains of it
+                future.exception()  # retrieved, so that asyncio does not log it
             return
         self.resume()
         self._answered = future
@@ -261,7 +261,7 @@ class Serving:
             self._slices.run(self)
 
     def _observe(self, slot: Slot) -> None:
-        """Have the time until the response is written counted."""
+        """Count the time until the response is written."""
         slot.times = self._dispatcher.metrics.times[self._header.api_key]
         slot.begun_ns = self._begun_ns
 
@@ -275,8 +275,8 @@ class Serving:
     def _settle_unanswered(self) -> None:
         """Count a request whose connection is closed instead of an answer, as Kafka does.
 
-        Batches that it brought may have been appended: a client that wants no answers could have
-        a wrong one among them each time, and would have no quota.
+        Some of its batches may have been appended: a client that wants no answers could put a
+        wrong batch into each request, and would escape its quota.
         """
         if self._charge is not None:
             self._charge.settle(None, lambda: 0)

@@ -1,7 +1,7 @@
-"""The last quarter of an hour, a sample a second: what the web page draws.
+"""Samples of the last quarter of an hour, one a second, which the web page draws.
 
-A sample is made of what has come to the broker's counts since the one before. None of it is
-kept past a restart, and nothing is looked up by partition: it costs the same with any number.
+A sample is the growth of the broker's counts since the sample before. Samples do not outlive a
+restart, and none reads the partitions: the cost does not depend on their number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEPT = 15 * 60
 # These wait for records, or for other members, as long as the client asks: Fetch, JoinGroup,
-# SyncGroup, ShareFetch. Among the others they would hide what is slow.
+# SyncGroup, ShareFetch. In one percentile with the others, they would hide slow requests.
 _PATIENT_KEYS = frozenset((FETCH_KEY, 11, 14, 78))
 _NOTHING: Counts = (0,) * BUCKET_COUNT
 # In the order of a sample's values.
@@ -47,13 +47,13 @@ Sample = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What has been counted since the start, and the connections that are open."""
+    """The counts since the start, and the number of open connections."""
 
     bytes_in: int
     bytes_out: int
     records_in: int
     requests: int
-    requests_us: Counts  # but those of _PATIENT_KEYS
+    requests_us: Counts  # without those of _PATIENT_KEYS
     produce_us: Counts
     fetch_us: Counts
     cleaner_bytes_read: int
@@ -62,7 +62,7 @@ class Counted:
 
 
 def count(broker: Observed) -> Counted:
-    """Read what the broker has counted."""
+    """Read the counts of a broker."""
     metrics, cleaned = broker.metrics, broker.cleaner.desk.progress.io_bytes()
     times = {key: one.counts.copy() for key, one in metrics.times.items()}
     prompt = (one for key, one in times.items() if key not in _PATIENT_KEYS)
@@ -89,13 +89,13 @@ class Samples:
         now_ms: Callable[[], int],
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        """`now_s` never goes back, as the wall clock of `now_ms` may."""
+        """Begin. `now_s` never goes back, unlike the wall clock of `now_ms`."""
         self._count, self._now_ms, self._now_s = count, now_ms, now_s
         self._kept: deque[Sample] = deque(maxlen=KEPT)
         self._last, self._last_s = count(), now_s()
 
     async def take(self) -> None:
-        """Take a sample of the time since the one before."""
+        """Take a sample of the time since the last sample."""
         last, counted = self._last, self._count()
         last_s, now_s = self._last_s, self._now_s()
         if now_s <= last_s:
@@ -108,8 +108,8 @@ class Samples:
     def as_json(self, since_ms: int = 0) -> dict[str, object]:
         """Return the samples after a moment, oldest first, as a list for each column.
 
-        Counts are per second. A latency is null for a second without such requests. The one in
-        `request_…` leaves out Fetch, ShareFetch, JoinGroup and SyncGroup, which wait by design.
+        Counts are per second. A latency is null for a second without such requests. The latency
+        in `request_…` excludes Fetch, ShareFetch, JoinGroup and SyncGroup, which wait by design.
         """
         rows = [one for one in self._kept if one[0] is not None and one[0] > since_ms]
         columns: Iterable[Iterable[float | None]] = (
@@ -125,7 +125,7 @@ class Samples:
 
 
 def _since(last: Counted, now: Counted, passed_s: float) -> Sample:
-    """Return the values of a sample between its time and its connections."""
+    """Return the values of a sample, without its time and its connections."""
 
     def rate(later: int, earlier: int) -> float:
         return round((later - earlier) / passed_s, 1)

@@ -1,7 +1,7 @@
-"""Creates and deletes access control entries, durable before they are answered.
+"""Creates and deletes access control entries; each change is durable before its answer.
 
-What is checked, in which order and with which words is Kafka's (AclApis, AclControlManager).
-An entry that is there already is created again without a word.
+The checks, their order and their messages are Kafka's (AclApis, AclControlManager). Creating an
+entry that exists succeeds and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 
-# Kafka's MAX_RECORDS_PER_USER_OP: what one request may change.
+# Kafka's MAX_RECORDS_PER_USER_OP: the most entries that one request may change.
 _CHANGED_MAX = 10_000
-# So many entries are put in force, or out of it, in one piece.
+# The number of entries that are put into or out of force in one step.
 _PART = 200
 
 _NUMBERS_BYTES = 16  # of an entry in a response: codes, kinds, lengths
@@ -47,9 +47,9 @@ _IN_LISTS = attrgetter(
 )
 
 Created = Refusal | None
-"""What became of an entry that was to be created: None when it is there."""
+"""The outcome of creating an entry: None when it exists now."""
 Deleted = Refusal | Sequence[Acl]
-"""What became of a filter: the entries that it deleted."""
+"""The outcome of a filter: the entries that it deleted, or why it deleted none."""
 
 
 class AclChanges:
@@ -63,17 +63,17 @@ class AclChanges:
         changes: Changes,
         counts: AuthorizationCounts,
     ) -> None:
-        """Put what is stored in force. Raises MetadataError for what cannot be read."""
+        """Put the stored entries in force. Raises MetadataError when one cannot be read."""
         try:
             acls = [from_row(row) for row in stored]
         except ValueError as error:
             raise MetadataError(
-                f"{error}. It may be of a later release; without it rights would be other ones"
+                f"{error}. A later release may have written it; rights would differ without it"
             ) from error
         if not (acls or config.super_user_names or config.allow_everyone_if_no_acl_found):
             logger.warning(
-                "nobody may do anything: there is no ACL, and super.users is empty. Set it to who "
-                "is to create the first one"
+                "nobody may do anything: there is no ACL, and super.users is empty. Set it to the "
+                "users who create the first ACLs"
             )
         self._store, self._changes = store, changes
         self.authorizer = AclAuthorizer(
@@ -84,17 +84,17 @@ class AclChanges:
         )
 
     def describe(self, which: AclFilter) -> list[Acl]:
-        """Return the entries that a filter means, in an order that is always the same."""
+        """Return the entries that match a filter, in an order that is always the same."""
         return _ordered(filter(which.matches, self.authorizer.acls))
 
     async def create(self, acls: Sequence[Acl]) -> list[Created]:
-        """Create entries, each for itself; raises MetadataError."""
+        """Create entries, each on its own. Raises MetadataError."""
         return await self._changes.run(lambda: self._create(acls))
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[Deleted]:
-        """Delete what each filter means, all of it at once.
+        """Delete the entries that match the filters, in one change.
 
-        Raises MetadataError, and CloseConnection when filters mean the same again and again.
+        Raises MetadataError, and CloseConnection when too many filters match the same entries.
         """
         return await self._changes.run(lambda: self._delete(filters))
 
@@ -125,7 +125,7 @@ class AclChanges:
             problem = _filter_problem(which)
             if which not in described:
                 described[which] = [] if problem is not None else _ordered(search.find(which))
-                await asyncio.sleep(0)  # to look through many entries takes its time
+                await asyncio.sleep(0)  # searching many entries takes time
             found = described[which]
             again = [acl for acl in found if acl in gone]
             if len(gone) + len(found) - len(again) > _CHANGED_MAX:
@@ -147,9 +147,9 @@ class AclChanges:
 
 
 def _in_parts(acls: Iterable[Acl], first: Permission) -> list[list[Acl]]:
-    """Divide entries into parts that are in force one after the other, others served meanwhile.
+    """Divide entries into parts that take effect one after the other; others are served meanwhile.
 
-    Those of one permission come first, so that meanwhile no more is allowed than before or after.
+    One permission comes first, so that at no time is more allowed than before or after.
     """
     ordered = sorted(acls, key=lambda acl: acl.permission is not first)
     return [ordered[at : at + _PART] for at in range(0, len(ordered), _PART)]
@@ -160,12 +160,12 @@ def _ordered(acls: Iterable[Acl]) -> list[Acl]:
 
 
 def _told_bytes(acl: Acl) -> int:
-    """Return about how long an entry is in a response."""
+    """Return about how many bytes an entry takes in a response."""
     return len(acl.name) + len(acl.principal) + len(acl.host) + _NUMBERS_BYTES
 
 
 def _problem(acl: Acl) -> Created:
-    """Return why an entry cannot be."""
+    """Return why an entry is not valid; None when it is."""
     if acl.kind is AclKind.CLUSTER and acl.name != CLUSTER_NAME:
         return _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:

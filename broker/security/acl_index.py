@@ -1,10 +1,10 @@
-"""Finds what the ACLs say of a request: the decisions of Kafka's StandardAuthorizerData.
+"""Finds the ACL that decides on a request, as Kafka's StandardAuthorizerData does.
 
-An entry is about a resource when it names it, names the beginning of its name, or, being
-literal, names "*". Of those for the client's principal and host one that denies wins over all
-that allow. An entry that allows to read, write, delete or alter also allows to describe, and
-one that allows to alter configurations to describe them; entries that deny imply nothing.
-A resource that no entry at all is about falls to the default.
+An entry applies to a resource when its name equals the resource's name, is a prefix of it (type
+PREFIXED), or is the literal "*". Among the entries for the client's principal and host, one that
+denies wins over all that allow. An entry that allows READ, WRITE, DELETE or ALTER also allows
+DESCRIBE, and ALTER_CONFIGS also allows DESCRIBE_CONFIGS; entries that deny imply nothing. The
+default decides on a resource that no entry at all applies to.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALLOWED_BY[AclOperation.DESCRIBE_CONFIGS] |= {AclOperation.ALTER_CONFIGS}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What decides, as the audit log tells it."""
+    """A decision, and its reason in the words of the audit log."""
 
     allowed: bool
     text: str
@@ -47,34 +47,34 @@ SUPER_USER = Rule(True, "SuperUser")
 DEFAULT_ALLOW = Rule(True, "DefaultAllow")
 DEFAULT_DENY = Rule(False, "DefaultDeny")
 
-# The entries about one pattern, by principal and host, in Kafka's order. Of one principal and host
-# there are as many at most as there are operations and permissions.
+# The entries of one pattern, by principal and host, in Kafka's order. One principal and host have
+# at most one entry for each operation and permission.
 _OfPattern = dict[str, dict[str, list[Acl]]]
 
 
 class AclIndex:
-    """The entries, ready to be asked; the authorizer owns it.
+    """The entries, indexed for decisions; the authorizer owns it.
 
-    A question takes a time that depends on the name and on the entries about it, not on how many
-    there are. So does a change, but that a new prefix has those of its kind put in order.
+    The time of a decision depends on the name and on the entries that apply to it, not on the
+    number of entries. So does that of a change, except that a new prefix sorts those of its kind.
     """
 
     def __init__(self, acls: Iterable[Acl]) -> None:
         self._literal: dict[tuple[int, str], _OfPattern] = {}
         self._prefixed: dict[int, _Prefixes] = {}
-        # By kind, principal and host, for questions about any resource.
+        # By kind, principal and host, for decisions on any resource of a kind.
         self._of_asker: dict[tuple[int, str, str], set[Acl]] = {}
         self.add(acls)
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Let entries count that are not there yet."""
+        """Add entries that are not in the index."""
         for acl in acls:
             by_host = self._pattern_of(acl).setdefault(acl.principal, {})
             insort(by_host.setdefault(acl.host, []), acl, key=_order)
             self._of_asker.setdefault((acl.kind, acl.principal, acl.host), set()).add(acl)
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Let entries count no more that are there."""
+        """Remove entries that are in the index."""
         for acl in acls:
             of_pattern = self._pattern_of(acl)
             of_pattern[acl.principal][acl.host].remove(acl)
@@ -98,9 +98,9 @@ class AclIndex:
         name: str,
         default: Rule,
     ) -> Rule:
-        """Return what decides; `default` does where no entry is about the resource."""
+        """Return the rule that decides: `default` where no entry applies to the resource."""
         deciding, allowed_by = default, _ALLOWED_BY[operation]
-        allowing: Acl | None = None  # the last one
+        allowing: Acl | None = None  # the last entry that allows
         for of_pattern in self._about(kind, name):
             if deciding is default:
                 deciding = DEFAULT_DENY
@@ -117,7 +117,7 @@ class AclIndex:
     ) -> bool:
         """Return whether entries allow an operation on some resource of a kind.
 
-        Entries that imply it do not count, as in Kafka (Authorizer.authorizeByResourceType).
+        As in Kafka, implied operations do not count (Authorizer.authorizeByResourceType).
         """
         allowed: dict[PatternType, set[str]] = {one: set() for one in PatternType}
         denied: dict[PatternType, set[str]] = {one: set() for one in PatternType}
@@ -140,7 +140,7 @@ class AclIndex:
         )
 
     def _pattern_of(self, acl: Acl) -> _OfPattern:
-        """Return the entries about the pattern of one, which is to be among them."""
+        """Return the entries of an entry's pattern, to add it or to remove it."""
         if acl.pattern is PatternType.PREFIXED:
             return self._prefixed.setdefault(acl.kind, _Prefixes()).of(acl.name)
         return self._literal.setdefault((acl.kind, acl.name), {})
@@ -152,14 +152,15 @@ class AclIndex:
             del self._literal[acl.kind, acl.name]
 
     def _about(self, kind: ResourceKind, name: str) -> Iterator[_OfPattern]:
-        """Yield what is about a resource, the longest names first, "*" last."""
+        """Iterate over the patterns that match a resource, the longest names first, "*" last."""
         literal = self._literal.get((kind, name))
         if literal is not None:
             yield literal
         prefixed = self._prefixed.get(kind)
         if prefixed is not None:
             yield from prefixed.about(name)
-        # Kafka takes it for a name that is too short where the resource's begins with it.
+        # For a resource whose name begins with "*", Kafka passes over this entry: it takes "*" for
+        # a shorter name.
         if not name.startswith(WILDCARD):
             everything = self._literal.get((kind, WILDCARD))
             if everything is not None:
@@ -167,11 +168,11 @@ class AclIndex:
 
 
 class _Prefixes:
-    """The patterns of one kind that are beginnings of names, each with its entries.
+    """The prefixed patterns of one kind, each with its entries.
 
-    In the order of their names all that a name begins with is found from the last one that is not
-    behind it: that is one itself, or begins with them, as all do that stand between. So each
-    knows the longest of the others that it begins with.
+    The patterns are sorted by name. Take the last pattern that is not greater than a name: every
+    prefix of the name is this pattern or a prefix of it. So each pattern keeps the place of its
+    own longest prefix, and the search follows these places.
     """
 
     def __init__(self) -> None:
@@ -179,10 +180,10 @@ class _Prefixes:
         self._is_in_order = True
         self._names: list[str] = []
         self._in_order: list[_OfPattern] = []
-        self._next: list[int] = []  # the place of the longest other one, -1 for none
+        self._next: list[int] = []  # the place of the longest shorter prefix, -1 for none
 
     def of(self, name: str) -> _OfPattern:
-        """Return the entries about a pattern, to be changed."""
+        """Return the entries of a pattern, for the caller to change."""
         found = self._patterns.get(name)
         if found is None:
             found = self._patterns[name] = {}
@@ -195,7 +196,7 @@ class _Prefixes:
         self._is_in_order = False
 
     def about(self, name: str) -> Iterator[_OfPattern]:
-        """Yield the entries of all that a name begins with, the longest first."""
+        """Iterate over the entries of all prefixes of a name, the longest first."""
         if not self._is_in_order:
             self._put_in_order()
         at = bisect_right(self._names, name) - 1
@@ -218,7 +219,7 @@ class _Prefixes:
 
 
 def _of_client(of_pattern: _OfPattern, principal: str, host: str) -> Iterable[Acl]:
-    """Return the entries that are for a client, in Kafka's order."""
+    """Return the entries for a client, in Kafka's order."""
     found = [
         entries
         for one in ((principal, EVERYBODY) if principal != EVERYBODY else (EVERYBODY,))
@@ -232,5 +233,5 @@ def _of_client(of_pattern: _OfPattern, principal: str, host: str) -> Iterable[Ac
 
 
 def _order(acl: Acl) -> tuple[AclOperation, str, str, Permission]:
-    """Kafka's order among entries about one pattern: it decides which the audit log names."""
+    """Return the sort key of Kafka's order in a pattern: it decides which ACL the log names."""
     return acl.operation, acl.principal, acl.host, acl.permission

@@ -1,7 +1,7 @@
-"""Access control entries: who may or may not do what to which resources, from where.
+"""Access control entries: each allows or denies one operation on resources to a principal.
 
 The codes are those of the protocol, as in Kafka's AclOperation, PatternType and
-AclPermissionType; numbers that nobody knows are UNKNOWN.
+AclPermissionType; other numbers become UNKNOWN.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import IntEnum
 
 from broker.security.authorization import ResourceKind
 
-# Stands in an ACL for any host, and as a literal name for any resource of its kind.
+# In an ACL, any host; as a literal name, any resource of its kind.
 WILDCARD = "*"
-# The principal of ACLs for everybody; "*" of another type is a name like any other.
+# The principal of ACLs for everybody; "*" of another type is an ordinary name.
 EVERYBODY = "User:*"
 
 
 class AclOperation(IntEnum):
-    """What an ACL may be about: the operations, and all of them."""
+    """The operation of an ACL; ANY appears in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -44,7 +44,7 @@ class AclOperation(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant; ANY and MATCH stand in filters only."""
+    """How the name of a resource is compared; ANY and MATCH appear in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -58,7 +58,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an ACL says to it; ANY stands in filters only."""
+    """Whether an ACL denies or allows; ANY appears in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -71,7 +71,7 @@ class Permission(IntEnum):
 
 
 class AclKind(IntEnum):
-    """The kind of resources that a request about ACLs names; ANY stands in filters only."""
+    """The kind of resources in a request about ACLs; ANY appears in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -89,7 +89,7 @@ class AclKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An entry (StandardAcl). Two that are equal are the same one."""
+    """An entry (StandardAcl). Equal entries are the same entry."""
 
     kind: AclKind
     name: str
@@ -101,7 +101,7 @@ class Acl:
 
     @property
     def is_vague(self) -> bool:
-        """Return whether it says ANY or MATCH, which only filters may say."""
+        """Whether it contains ANY or MATCH, which are for filters only."""
         return (
             self.kind is AclKind.ANY
             or self.pattern in (PatternType.ANY, PatternType.MATCH)
@@ -110,7 +110,7 @@ class Acl:
         )
 
     def __str__(self) -> str:
-        # As Kafka's audit log has it.
+        # The same text as in Kafka's audit log.
         return (
             f"StandardAcl[resourceType={self.kind.name}, resourceName={self.name}, "
             f"patternType={self.pattern.name}, principal={self.principal}, host={self.host}, "
@@ -120,7 +120,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which entries are meant; None, and ANY, are whatever there is (AclBindingFilter)."""
+    """A filter of entries; None and ANY match every value (AclBindingFilter)."""
 
     kind: AclKind
     name: str | None
@@ -131,7 +131,7 @@ class AclFilter:
     permission: Permission
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether an entry is meant."""
+        """Return whether an entry matches."""
         return (
             (self.kind is AclKind.ANY or self.kind is acl.kind)
             and self._matches_name(acl)
@@ -149,19 +149,19 @@ class AclFilter:
             return True
         if self.pattern is not PatternType.MATCH:
             return self.name == acl.name
-        # What applies to a resource of this name.
+        # MATCH finds the entries that apply to a resource of this name.
         if acl.pattern is PatternType.PREFIXED:
             return self.name.startswith(acl.name)
         return acl.name in (self.name, WILDCARD)
 
 
 def to_row(acl: Acl) -> str:
-    """Return the name of the row that keeps an entry: all of it, and so only once."""
+    """Return the name of an entry's row: the whole entry, so that it is stored only once."""
     return json.dumps([one.name if isinstance(one, IntEnum) else one for one in astuple(acl)])
 
 
 def from_row(text: str) -> Acl:
-    """Read what `to_row` wrote. Raises ValueError, also for what a later release wrote."""
+    """Read a row that `to_row` wrote. Raises ValueError, also for rows of a later release."""
     try:
         kind, name, pattern, principal, host, operation, permission = json.loads(text)
         return Acl(
@@ -169,4 +169,4 @@ def from_row(text: str) -> Acl:
             AclOperation[operation], Permission[permission],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"no access control entry: {text}") from error
+        raise ValueError(f"not an access control entry: {text}") from error

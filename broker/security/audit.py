@@ -1,11 +1,12 @@
-"""The audit log: who was allowed or denied what, in the words of Kafka's authorizer.
+"""The audit log: each decision on a request, in the words of Kafka's authorizer.
 
     Principal = User:ann is Denied operation = READ from host = 127.0.0.1 on resource =
     Topic:LITERAL:prices for request = Fetch with resourceRefCount = 1 based on rule DefaultDeny
 
-What is denied is told at INFO, what is allowed at DEBUG. What nobody asked for, such as the
-entries that are left out of a list, is told at TRACE. Nobody can have gigabytes written: a few
-bytes of a request name a resource, and of what is decided about many one line gives the number.
+Denials are logged at INFO, permissions at DEBUG. Decisions that the client did not ask for, such
+as the entries that are left out of a list, are logged at TRACE. No client can make the log grow
+by gigabytes: a request names a resource in a few bytes, so each request may write a bounded
+number of lines, and one line gives the number of the other decisions.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from broker.security.authorization import Requester, ResourceKind
 from broker.security.authorized_operations import Operation
 from config.errors import ConfigError
 
-# Kafka's name for it, so that what sends it elsewhere, or sets its level, does so here.
+# Kafka's name of the logger, so that Kafka's settings of its level or target apply here.
 LOGGER = "kafka.authorizer.logger"
 _TRACE = 5  # as in broker/metadata/loggers.py
-# What one request may write at each level, so that what is allowed takes no room from what is not.
+# The lines of one request at each level, so that permissions take no room from denials.
 _LINES_MAX = 1_000
-_LEFT_OUT_AFTER_S = 1.0  # by then most requests have asked all that they ask
+_LEFT_OUT_AFTER_S = 1.0  # by then most requests have made all their decisions
 
 logger = logging.getLogger(LOGGER)
 
@@ -43,7 +44,7 @@ def note(
     is_told: bool,
     references: int,
 ) -> None:
-    """Tell of a decision; `references` is how often the request names the resource."""
+    """Log a decision; `references` is the number of times the request names the resource."""
     level = _TRACE
     if is_told:
         level = logging.DEBUG if rule.allowed else logging.INFO
@@ -71,12 +72,12 @@ def note(
 
 
 def notes_allowed() -> bool:
-    """Return whether anybody reads what is allowed."""
+    """Return whether permissions are logged."""
     return logger.isEnabledFor(logging.DEBUG)
 
 
 class AuditFile:
-    """A file that the audit log goes to instead of the broker's; begun again when it is moved."""
+    """A file for the audit log instead of the broker's log; created again when it is moved."""
 
     def __init__(self, path: str) -> None:
         """Open the file. Raises ConfigError."""
@@ -92,11 +93,11 @@ class AuditFile:
         self._handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
         logger.addHandler(self._handler)
         logger.propagate = False
-        # Whatever the level of the broker's log: who asks for the file wants what is denied.
+        # Independent of the level of the broker's log: the file is for the denials.
         logger.setLevel(logging.INFO)
 
     def close(self) -> None:
-        """Let go of the file; the audit log goes to the broker's again."""
+        """Close the file; the audit log goes to the broker's log again."""
         logger.removeHandler(self._handler)
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
@@ -104,7 +105,7 @@ class AuditFile:
 
 
 class _PrivateFileHandler(WatchedFileHandler):
-    """Makes a new file for its owner alone."""
+    """Creates files that only their owner may read."""
 
     def _open(self) -> TextIOWrapper:
         opened = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
@@ -112,7 +113,7 @@ class _PrivateFileHandler(WatchedFileHandler):
 
 
 def _leave_out(requester: Requester, level: int) -> None:
-    """Count a decision that is not told, and see to it that the number is."""
+    """Count a decision without a line, and schedule the line with their number."""
     left_out = requester.noted.left_out
     if level not in left_out:
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What is asked before a request is carried out: may this client do that, to this resource?
+"""Authorization of requests: may this client perform this operation on this resource?
 
-The codes are those of Kafka's AclOperation and ResourceType. Handlers ask by
-`RequestContext.may` and its like, and those ask the authorizer, where there is one.
+The codes are those of Kafka's AclOperation and ResourceType. Handlers call `RequestContext.may`
+and similar methods, and these call the authorizer, where there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.security.principals import Principal
 
 
 class ResourceKind(IntEnum):
-    """What an ACL is about (ResourceType)."""
+    """The kind of the resource of an ACL (ResourceType)."""
 
     TOPIC = 2
     GROUP = 3
@@ -32,16 +32,16 @@ CLUSTER_NAME = "kafka-cluster"
 
 @dataclass(slots=True)
 class Noted:
-    """How many decisions about one request the audit log has been told, by level."""
+    """The number of decisions on one request that the audit log has, by level."""
 
     told: dict[int, int] = field(default_factory=dict)
-    # What nobody has told of yet, since the request has so many.
+    # The number of further decisions, past the bound of lines, that no line has reported yet.
     left_out: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks, and what the audit log says of it (AuthorizableRequestContext)."""
+    """The client of a request, with the facts for the audit log (AuthorizableRequestContext)."""
 
     principal: Principal
     host: str  # "127.0.0.1"
@@ -53,11 +53,11 @@ class Requester:
 
 
 class Authorizer(Protocol):
-    """Decides who may do what. None of its methods waits."""
+    """Decides which operations a client may perform. None of its methods waits."""
 
     @property
     def generation(self) -> int:
-        """A number that grows when decisions may have changed: remember none beyond that."""
+        """A number that grows when decisions may have changed: remembered ones end with it."""
 
     def may(
         self,
@@ -70,11 +70,11 @@ class Authorizer(Protocol):
         logs_denied: bool = True,
         references: int = 1,
     ) -> bool:
-        """Return whether an operation on a resource is allowed, and note it in the audit log.
+        """Return whether an operation on a resource is allowed, and write it to the audit log.
 
         `logs_allowed` and `logs_denied` are Kafka's logIfAllowed and logIfDenied: false where
-        the answer filters a list, or where another question decides. `references` is how often
-        the request names the resource.
+        the answer filters a list, or where another call decides. `references` is the number of
+        times that the request names the resource.
         """
 
     def has_allowed(
@@ -87,8 +87,8 @@ class Authorizer(Protocol):
     ) -> bool:
         """Return whether an operation is known to be allowed on all of some resources.
 
-        For what is asked with every request: false where `may` has to be asked, as the audit log
-        is to have each answer.
+        For checks of every request. False means that the caller has to call `may`, for example
+        because the audit log wants each decision.
         """
 
     def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:

@@ -1,7 +1,7 @@
-"""Which operations a client may do on a resource, as the bit field that responses carry.
+"""The operations that a client may perform on a resource, as the bit field in responses.
 
-Bit n stands for the operation of code n (AclOperation); without an authorizer everybody may do
-everything that a resource supports (AclEntry.supportedOperations, AuthHelper).
+Bit n stands for the operation of code n (AclOperation). Without an authorizer, every client may
+perform all operations that a resource supports (AclEntry.supportedOperations, AuthHelper).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """Something that an ACL allows or denies, by its code in the protocol."""
+    """An operation that an ACL allows or denies, by its code in the protocol."""
 
     READ = 3
     WRITE = 4

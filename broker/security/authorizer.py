@@ -1,7 +1,7 @@
-"""Decides by ACLs who may do what, as Kafka's StandardAuthorizer does.
+"""Decides by ACLs which operations a client may perform, as Kafka's StandardAuthorizer does.
 
-Super users may do everything. What was decided is remembered until the ACLs change: a client
-that produces asks the same question with each request.
+Super users may do everything. Decisions are remembered until the ACLs change: a client that
+produces needs the same decision for each request.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from broker.security.authorization import Requester, ResourceKind
 from broker.security.authorized_operations import Operation
 from broker.security.principals import Principal
 
-# So many decisions are remembered, each some hundred bytes. Names may be longer than those of
-# topics, but not to be remembered: clients make them up.
+# The number of decisions that are remembered, each some hundred bytes. Names longer than those of
+# topics are allowed but not remembered: clients make them up.
 _REMEMBERED_MAX = 20_000
 _NAME_MAX = 249
-# The same of principals, which providers of tokens and certificates make up.
+# The same bound for principals, which providers of tokens and certificates make up.
 _PRINCIPAL_MAX = 1_000
-# Stands for a resource that no entry names, so that a super user is known (Authorizer).
+# A resource that no entry names: only a super user is allowed to use it (Authorizer).
 _ANY_NAME = "hardcode"
 
 
@@ -37,11 +37,11 @@ class AclAuthorizer:
         *,
         allows_by_default: bool,
     ) -> None:
-        """Take the entries; super users are each type:name."""
+        """Take the entries; each super user is written as type:name."""
         self._counts = counts
         self._super_users = super_users
         self._default = DEFAULT_ALLOW if allows_by_default else DEFAULT_DENY
-        # Grows with each change: who remembers a decision looks whether it still stands.
+        # Grows with each change: a remembered decision is valid for one generation only.
         self.generation = 0
         self._acls = set(acls)
         self._index = AclIndex(self._acls)
@@ -49,11 +49,11 @@ class AclAuthorizer:
 
     @property
     def acls(self) -> Set[Acl]:
-        """All entries, as they are at any time."""
+        """All entries in force; changes show in the set."""
         return self._acls
 
     def change(self, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
-        """Add entries and remove others; all of it counts from the next question on."""
+        """Add entries and remove others; the next decision uses all of them."""
         gone = self._acls.intersection(removed)
         self._acls -= gone
         self._index.remove(gone)
@@ -74,9 +74,9 @@ class AclAuthorizer:
         logs_denied: bool = True,
         references: int = 1,
     ) -> bool:
-        """Return whether an operation on a resource is allowed, and note it in the audit log.
+        """Return whether an operation on a resource is allowed, and write it to the audit log.
 
-        `references` is how often the request names the resource.
+        `references` is the number of times that the request names the resource.
         """
         key = requester.principal, requester.host, operation, kind, name
         rule = self._rules.get(key)
@@ -107,7 +107,7 @@ class AclAuthorizer:
     ) -> bool:
         """Return whether an operation is known to be allowed on all of some resources.
 
-        One look for all of them, which is what producers and consumers wait for.
+        One comparison answers for all of them: producers and consumers wait for this.
         """
         allowed = self._allowed.get((principal, host, operation, kind))
         if allowed is None or not names <= allowed or notes_allowed():
@@ -139,6 +139,6 @@ class AclAuthorizer:
 
     def _forget_decisions(self) -> None:
         self._rules: dict[tuple[Principal, str, Operation, ResourceKind, str], Rule] = {}
-        # The names of what is allowed, of the same decisions.
+        # The names of the resources that these decisions allow.
         self._allowed: dict[tuple[Principal, str, Operation, ResourceKind], set[str]] = {}
         self._any: dict[tuple[Principal, str, Operation, ResourceKind], bool] = {}

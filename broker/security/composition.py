@@ -1,6 +1,6 @@
-"""What the broker has one of for its security, made when the settings ask for it.
+"""The security parts of a broker, each created when the settings ask for it.
 
-A broker without such settings imports and holds nothing but this.
+A broker without such settings imports and holds nothing but this module.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Security:
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """Take over what the store remembers. Raises ConfigError or MetadataError."""
+        """Load the rows of the store. Raises ConfigError or MetadataError."""
         self.configs, self.store, self.changes = configs, store, changes
         self.metrics, self.now_ms = metrics, now_ms
-        # None: everybody may do everything, and there are no ACLs to change.
+        # None: every client may do everything, and there are no ACLs to change.
         self.authorizer: Authorizer | None = None
         self._audit_file: AuditFile | None = None
         self.acls = self._load_acls(metadata)
@@ -75,12 +75,12 @@ class Security:
         self.tls: Tls | None = self._make_tls()
 
     async def start(self) -> None:
-        """Make what the settings ask for and is missing, and begin what goes on until close().
+        """Create the missing users of the settings, and start the tasks that run until close().
 
         Raises MetadataError.
         """
         if self._scram_rows:
-            _ = self.scram_users  # what cannot be read is told now, not at a login
+            _ = self.scram_users  # an unreadable row is reported now, not at a login
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from broker.security.initial_users import add_initial_users
@@ -101,7 +101,7 @@ class Security:
         return ScramUsers(self._scram_rows, self.store)
 
     def sasl_listener(self, name: str) -> SaslListener:
-        """Return what a SASL listener asks of its clients."""
+        """Return the settings and mechanisms of a SASL listener."""
         found = self._sasl.get(name)
         if found is None:
             from broker.security.sasl.listener import SaslListener
@@ -110,20 +110,20 @@ class Security:
         return found
 
     def oauth_keys(self, listener: str) -> Keys:
-        """Return the keys that a listener checks tokens of OAUTHBEARER with."""
+        """Return the keys with which a listener checks tokens of OAUTHBEARER."""
         config = self.configs.of_listener(OAuthConfig, listener, OAUTHBEARER.lower())
         found = self._keys.get(config)
         if found is None:
             from broker.security.oauth.keys import Keys
 
             url = config.sasl_oauthbearer_jwks_endpoint_url
-            assert url, "config/oauth.py lets no listener do without"
+            assert url, "config/oauth.py requires it of each listener"
             found = self._keys[config] = Keys(url, config)
             found.start()
         return found
 
     def close(self) -> None:
-        """End what goes on in the background, and let go of what is open."""
+        """Stop the tasks in the background, and close the open files."""
         if self._preparing is not None:
             self._preparing.cancel()
         for keys in self._keys.values():
@@ -132,12 +132,12 @@ class Security:
             self._audit_file.close()
 
     def problems(self) -> Iterator[str]:
-        """Yield what an operator has to look at."""
+        """Iterate over the problems that an operator should look at."""
         if self.tls is not None:
             yield from self.tls.problems()
         for keys in self._keys.values():
             if keys.problem is not None:
-                yield f"the keys of tokens could not be fetched from {keys.url}: {keys.problem}"
+                yield f"could not fetch the keys of tokens from {keys.url}: {keys.problem}"
 
     def _make_tls(self) -> Tls | None:
         endpoints = self.configs.broker.bound_endpoints

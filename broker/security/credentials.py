@@ -1,4 +1,4 @@
-"""What the broker keeps of a password: enough to check it by SCRAM, not to know it (RFC 5802)."""
+"""Credentials of passwords: enough to check a password by SCRAM, not to learn it (RFC 5802)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class TokenCredential:
-    """A delegation token, as the one who logs in by it is to be known (KIP-48).
+    """A delegation token for a login; `owner` is the client's principal then (KIP-48).
 
     `credentials` are by mechanism, "SCRAM-SHA-256" and "SCRAM-SHA-512".
     """
@@ -32,7 +32,7 @@ class TokenCredential:
 
 
 class TokenCredentials(Protocol):
-    """Where SCRAM finds the delegation tokens (`tokenauth=true`)."""
+    """Finds delegation tokens for SCRAM (`tokenauth=true`)."""
 
     def find(self, token_id: str) -> TokenCredential | None:
         """Return a token that has not expired, by its id."""

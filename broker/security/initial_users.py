@@ -1,7 +1,7 @@
-"""Makes the users of odradek.scram.users, so that somebody can log in to make the others.
+"""Creates the users of odradek.scram.users, so that somebody can log in to create the others.
 
-Kafka has `kafka-storage format --add-scram` for that. Who is there already stays as it is: what
-an administrator has changed since is not undone by a restart.
+Kafka has `kafka-storage format --add-scram` for that. Existing users stay unchanged: a restart
+does not undo the changes of an administrator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def add_initial_users(
     wanted: Iterable[InitialUser], users: ScramUsers, changes: Changes
 ) -> None:
-    """Make those that are missing. Raises MetadataError."""
+    """Create the users that are missing. Raises MetadataError."""
     missing = [one for one in wanted if users.find(one.mechanism, one.name) is None]
     if not missing:
         return

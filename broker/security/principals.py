@@ -1,4 +1,4 @@
-"""Who is on the other end of a connection, as ACLs and quotas name them (KafkaPrincipal)."""
+"""The identities of clients, as ACLs and quotas name them (KafkaPrincipal)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Principal:
         return f"{self.kind}:{self.name}"
 
 
-# Who has not been asked to prove anything.
+# The principal of a client that has not logged in.
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 

@@ -1,8 +1,8 @@
-"""What SCRAM's answer to a name looks like, so that users who do not exist look as others do.
+"""Makes up salts for users who do not exist, so that SCRAM's answers look like those of others.
 
-Kafka's tools salt with a random number of 130 bits, written in base 36 (ScramFormatter, and the
-admin client's UserScramCredentialUpsertion), so that most have 25 characters, and those of 26
-begin with 1. Other clients salt with so many random bytes; librdkafka takes 64.
+Kafka's tools use a random number of 130 bits as the salt, written in base 36 (ScramFormatter, and
+the admin client's UserScramCredentialUpsertion): most salts have 25 characters, and those of 26
+begin with 1. Other clients use a fixed number of random bytes; librdkafka uses 64.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from config.scram_users import ITERATIONS_MIN
 _BITS = 130
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WRITTEN = re.compile(rb"[1-9a-z][0-9a-z]{20,25}")
-# Choosing among them is part of each login, known user or not.
+# Each login chooses among this number of forms, whether its user is known or not.
 _FORMS_MAX = 8
 _SALT_BYTES_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What can be seen of a credential without its password."""
+    """The part of a credential that is visible without its password."""
 
     iterations: int
-    salt_bytes: int | None  # None: as Kafka's tools make them
+    salt_bytes: int | None  # None: a salt as Kafka's tools make it
 
 
 USUAL: Mapping[Form, int] = MappingProxyType({Form(ITERATIONS_MIN, None): 1})
@@ -44,7 +44,7 @@ def new_salt() -> bytes:
 
 
 def forms_of(credentials: Iterable[ScramCredential]) -> Mapping[Form, int]:
-    """Count the forms that most credentials have; there is one at least."""
+    """Count the most frequent forms of credentials; returns at least one form."""
     counted = Counter(_form(one) for one in credentials if one.iterations >= ITERATIONS_MIN)
     return dict(counted.most_common(_FORMS_MAX)) or USUAL
 
@@ -52,8 +52,8 @@ def forms_of(credentials: Iterable[ScramCredential]) -> Mapping[Form, int]:
 def made_up(secret: bytes, name: str, forms: Mapping[Form, int]) -> tuple[bytes, int]:
     """Return the salt and the iterations of a name that nobody has, the same each time.
 
-    Forms are shared out among names as they are among users. Rendezvous hashing: a form that is
-    new or gains users takes names over, and all others keep theirs.
+    Forms have the same shares among names as among users. Rendezvous hashing: a form that is
+    new or gains users takes over some names, and all other names keep their forms.
     """
     form = max(forms, key=lambda one: _share(secret, name, one) ** (1 / forms[one]))
     digest = hmac.digest(secret, name.encode(), hashlib.sha512)
@@ -69,7 +69,7 @@ def _form(one: ScramCredential) -> Form:
 
 
 def _share(secret: bytes, name: str, form: Form) -> float:
-    """Return a number from 0 to 1 that a name and a form have together."""
+    """Return a number from 0 to 1 that is fixed for a name and a form."""
     text = f"{form.iterations}:{form.salt_bytes}:{name}"
     digest = hmac.digest(secret, text.encode(), hashlib.sha512)
     return int.from_bytes(digest[:8]) / 2**64

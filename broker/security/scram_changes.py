@@ -1,4 +1,4 @@
-"""What an AlterUserScramCredentials does, decided before anything is done (ScramControlManager).
+"""Plans the changes of an AlterUserScramCredentials request (ScramControlManager).
 
 The numbers of the mechanisms on the wire are those of Kafka's admin client (KIP-554).
 """
@@ -31,21 +31,21 @@ Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
 @dataclass(frozen=True, slots=True)
 class ScramPlan:
-    """What to write, by mechanism and user, and who is refused."""
+    """The credentials to write, by mechanism and user, and the users that are refused."""
 
     changes: dict[Key, ScramCredential | None] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
 
 
 def alterations(request: AlterUserScramCredentialsRequest) -> list[Alteration]:
-    """Return all that a request asks for, deletions first."""
+    """Return all alterations of a request, deletions first."""
     return [*request.deletions, *request.upsertions]
 
 
 def plan_changes(
     request: AlterUserScramCredentialsRequest, exists: Callable[[str, str], bool]
 ) -> ScramPlan:
-    """Decide each user's part of a request; `exists` knows the credentials there are."""
+    """Decide each user's part of a request; `exists` says whether a credential exists."""
     plan = ScramPlan()
     planned: dict[str, Key] = {}  # by user
     for one in paced(alterations(request)):
@@ -90,6 +90,6 @@ def _made(mechanism: str, one: ScramCredentialUpsertion) -> ScramCredential:
     if one.iterations > ITERATIONS_MAX:
         raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not one.salted_password:
-        # Which Java's HMAC trips over: Kafka tells of an unknown error.
+        # Java's HMAC fails with an empty key, and Kafka returns an unknown error.
         raise Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Empty salted password")
     return credential_of(mechanism, one.salted_password, one.salt, one.iterations)

@@ -1,7 +1,7 @@
 """The users of SCRAM: salted keys by mechanism and name, kept in the metadata store.
 
-A row has the name `SCRAM-SHA-256:alice`, and the keys as JSON. One more row, `secret`, is what the
-salts of users who do not exist are made of, so that they stay the same after a restart.
+A row has the name `SCRAM-SHA-256:alice`, and the keys as JSON. The salts of users who do not exist
+derive from one more row, `secret`, so that they stay the same after a restart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ScramUsers:
     """All credentials; the event loop owns them."""
 
     def __init__(self, rows: Rows, store: MetadataStore) -> None:
-        """Take over what the store remembers. Raises MetadataError."""
+        """Load the rows of the store. Raises MetadataError."""
         self._store = store
         self._credentials: dict[Key, ScramCredential] = {}
         stored = rows.get(_SECRET)
@@ -51,9 +51,9 @@ class ScramUsers:
         return self._credentials.get((mechanism, user))
 
     def made_up(self, mechanism: str, user: str) -> ScramCredential:
-        """Return the credential of a user who does not exist, which nobody can log in with.
+        """Return the credential of a user who does not exist; no password matches it.
 
-        It looks as one of the others does.
+        It looks like the credential of an existing user.
         """
         forms = self._forms.get(mechanism, USUAL)
         salt, iterations = made_up(self._secret, f"{mechanism}:{user}", forms)
@@ -80,7 +80,7 @@ class ScramUsers:
         self._forms = self._count()
 
     def _count(self) -> Mapping[str, Mapping[Form, int]]:
-        """Return what the credentials of each mechanism look like."""
+        """Count the forms of the credentials of each mechanism."""
         found: defaultdict[str, list[ScramCredential]] = defaultdict(list)
         for (mechanism, _), one in paced(list(self._credentials.items())):
             found[mechanism].append(one)

@@ -1,12 +1,12 @@
 """Delegation tokens: secrets that stand for a principal for a while (KIP-48, KIP-373).
 
-A token's password is the HMAC-SHA-512 of its id under the broker's key, in base64: it is kept
-nowhere, and made again where it is needed. What is kept is who may do what with the token until
-when. Who logs in by SCRAM with `tokenauth=true` is checked against the SCRAM credentials of
-that password, which take milliseconds to make, so that a thread does it.
+A token's password is the HMAC-SHA-512 of its id under the broker's key, in base64: it is never
+stored, and computed where it is needed. The store has the token's owner, requester, renewers and
+times. A login by SCRAM with `tokenauth=true` is checked against the SCRAM credentials of that
+password; computing them takes milliseconds, so a thread does it.
 
-Checks, their order and their codes are those of Kafka's DelegationTokenControlManager. Other
-than there a token that has expired cannot be logged in with even before it is removed.
+Checks, their order and their codes are those of Kafka's DelegationTokenControlManager. Unlike
+Kafka, the broker refuses logins by a token that has expired even before it is removed.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from protocol.wire import encode_uuid
 
 logger = logging.getLogger(__name__)
 
-# What ScramMechanism has: the hash by the mechanism, and the fewest iterations that it allows.
-# A token's password has 512 random bits, so that more would make nothing safer.
+# As in ScramMechanism: the hash by the mechanism, and the fewest iterations that it allows.
+# A token's password has 512 random bits, so more iterations would add no safety.
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS = 4096
-# The most that a token may take in the metadata, which each change writes whole. Kafka sets no
-# bound but that of a record; every user may make tokens, so that a few with a megabyte of renewers
-# each would make all changes, and all looks at tokens, dear.
+# The bound of a token's size in the metadata, which each change writes as a whole. Kafka's only
+# bound is that of a record. Every user may create tokens: a few with a megabyte of renewers each
+# would make every change, and every request for tokens, expensive.
 TOKEN_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token, besides its secret (TokenInformation)."""
+    """A token without its secret (TokenInformation)."""
 
     token_id: str
     owner: Principal
@@ -55,34 +55,34 @@ class Token:
     issued_ms: int
     expires_ms: int
     max_ms: int
-    # All that may see it: a set, for a token may have thousands of renewers, and each look at
-    # tokens asks all of them.
+    # The principals that may see the token. A set, because a token may have thousands of
+    # renewers, and each request for tokens asks all tokens.
     _concerned: frozenset[Principal] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note whom it concerns."""
+        """Compute the principals that the token concerns."""
         concerned = frozenset((self.owner, self.requester, *self.renewers))
         object.__setattr__(self, "_concerned", concerned)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Return whether it is past one of its ends."""
+        """Return whether its expiry time or its longest lifetime has passed."""
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def concerns(self, principal: Principal) -> bool:
-        """Return whether somebody owns it, asked for it or may renew it: those may see it."""
+        """Return whether a principal is its owner, requester or a renewer, and so may see it."""
         return principal in self._concerned
 
     def concerns_any(self, principals: Set[Principal]) -> bool:
-        """Return whether it concerns one of some."""
+        """Return whether it concerns at least one of some principals."""
         return not self._concerned.isdisjoint(principals)
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
-        """Return whether somebody may renew it, and end it."""
+        """Return whether a principal may renew it and expire it."""
         return principal in (self.owner, *self.renewers)
 
 
 class DelegationTokens:
-    """All tokens; the event loop owns them. Made only where there is a key."""
+    """All tokens; the event loop owns them. Exists only where a secret key is set."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class DelegationTokens:
         now_ms: Callable[[], int],
         new_id: Callable[[], bytes],
     ) -> None:
-        """Take over the tokens that the store remembers."""
+        """Load the tokens of the store."""
         self._config, self._store, self._changes = config, store, changes
         self._now_ms, self._new_id = now_ms, new_id
         self._key = (config.delegation_token_secret_key or "").encode()
@@ -104,7 +104,7 @@ class DelegationTokens:
             self._put(_read(token_id, text))
 
     def __iter__(self) -> Iterator[Token]:
-        """Iterate over all tokens, those too that have expired and are not removed yet."""
+        """Iterate over all tokens, including expired ones that are not removed yet."""
         return iter(tuple(self._tokens.values()))
 
     def hmac_of(self, token_id: str) -> bytes:
@@ -112,17 +112,17 @@ class DelegationTokens:
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def find(self, token_id: str) -> TokenCredential | None:
-        """Return a token to log in with, by its id, unless it has expired."""
+        """Return the credential of a token by its id; None when it is unknown or has expired."""
         token = self._tokens.get(token_id)
         if token is None or token.has_expired(self._now_ms()):
             return None
-        if token_id not in self._credentials:  # it was asked for before `prepare` got there
+        if token_id not in self._credentials:  # a client logs in before `prepare` is done
             self._credentials[token_id] = _credentials_of(self.hmac_of(token_id))
         owner = replace(token.owner, by_token=True)
         return TokenCredential(owner, self._credentials[token_id], token.expires_ms)
 
     async def prepare(self) -> None:
-        """Make the credentials of the tokens that were there at the start, one after another."""
+        """Compute the credentials of the tokens loaded at the start, one after another."""
         for token_id in tuple(self._tokens):
             await self._prepare(token_id)
 
@@ -133,11 +133,11 @@ class DelegationTokens:
         renewers: Sequence[Principal],
         max_lifetime_ms: int,
     ) -> Token:
-        """Make a token; 0 or less is the longest lifetime that there is.
+        """Create a token; a lifetime of 0 or less is the longest one allowed.
 
         Raises Refusal for more than TOKEN_BYTES_MAX, and MetadataError.
         """
-        # Before all that is made of them: their names alone are most of what is written.
+        # Checked first: the names of the renewers alone are most of the row.
         if sum(len(one.kind) + len(one.name) for one in paced(renewers)) > TOKEN_BYTES_MAX:
             raise Refusal(ErrorCode.INVALID_REQUEST)
         now_ms, config = self._now_ms(), self._config
@@ -157,7 +157,7 @@ class DelegationTokens:
         return token
 
     async def renew(self, secret: bytes, principal: Principal, period_ms: int) -> int:
-        """Let a token live on; return when it expires. Raises Refusal or MetadataError."""
+        """Renew a token; return its new expiry time. Raises Refusal or MetadataError."""
         return await self._changes.run(lambda: self._renew(secret, principal, period_ms))
 
     async def _renew(self, secret: bytes, principal: Principal, period_ms: int) -> int:
@@ -172,7 +172,10 @@ class DelegationTokens:
         return await self._end_at(token, _sum(now_ms, lifetime_ms), "renewed", principal)
 
     async def expire(self, secret: bytes, principal: Principal, period_ms: int) -> int:
-        """End a token in a while, or at once; return when. Raises Refusal or MetadataError."""
+        """Let a token expire after a period, or at once; return when it does.
+
+        Raises Refusal or MetadataError.
+        """
         return await self._changes.run(lambda: self._expire(secret, principal, period_ms))
 
     async def _expire(self, secret: bytes, principal: Principal, period_ms: int) -> int:
@@ -188,7 +191,7 @@ class DelegationTokens:
         return await self._end_at(token, _sum(now_ms, period_ms), "shortened", principal)
 
     async def remove_expired(self) -> None:
-        """Remove what has expired; a store that refuses is logged, and asked again next time."""
+        """Remove expired tokens; a refusal by the store is logged, and the next call retries."""
         try:
             await self._changes.run(self._remove_expired)
         except MetadataError:
@@ -246,7 +249,7 @@ class DelegationTokens:
 
 
 def _credentials_of(secret: bytes) -> Mapping[str, ScramCredential]:
-    """Make a token's credentials (DelegationTokenManager.prepareScramCredentials, RFC 5802)."""
+    """Compute a token's credentials (DelegationTokenManager.prepareScramCredentials, RFC 5802)."""
     password = base64.b64encode(secret)
     made = {}
     for mechanism, name in _HASHES.items():

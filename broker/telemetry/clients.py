@@ -1,12 +1,12 @@
-"""The clients that push their metrics: who pushes what, how often, and what came (KIP-714).
+"""The clients that push their metrics: their subscriptions, intervals and values (KIP-714).
 
-    GetTelemetrySubscriptions   which metrics the client is to push, by the subscriptions that
-                                match it, and the id of that set
-    PushTelemetry               the metrics; refused when they come too early, too large, or for
-                                another set than the one in force
+    GetTelemetrySubscriptions   returns the metrics that the client should push, from the
+                                subscriptions that match it, and the id of that set
+    PushTelemetry               brings the metrics; refused when they come too early, are too
+                                large, or are for another set than the one in force
 
-What is refused, in which order and with which code is as in Kafka's ClientMetricsManager. The
-metrics are kept for /metrics until the client has been silent for three intervals.
+The refusals, their order and their codes are those of Kafka's ClientMetricsManager. The metrics
+are kept for /metrics until the client has been silent for three intervals.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from protocol.wire import ZERO_UUID, encode_uuid
 
 logger = logging.getLogger(__name__)
 
-# Kafka's bounds: clients that are remembered, and for how long at least.
+# Kafka's bounds: the number of clients that are remembered, and for how long at least.
 _CLIENTS_MAX = 16_384
 _SILENCE_MS_MIN = 60_000
-# One push in so long is logged as unreadable: clients that make up ids may push at any time.
+# The time between two lines for unreadable pushes: clients that make up ids may push at any time.
 _COMPLAINT_MS = 1000
-# What is remembered of a client's texts, which may be of 32 KiB and more.
+# A client's texts may have 32 KiB and more; they are cut to this length.
 _TEXT_CHARACTERS_MAX = 256
-# What series take in memory on average at most; those of Kafka's clients take 1 KiB.
+# The bound of the average memory of a series; those of Kafka's clients take 1 KiB.
 _SERIES_BYTES_MEAN_MAX = 2048
 _OUTDATED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the subscriptions want of one client, and the id of that."""
+    """The metrics that the subscriptions want of one client, and the id of that set."""
 
     metrics: Sequence[str]
     interval_ms: int
@@ -65,7 +65,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Client:
-    """A client instance; of one that is lost only the `series` outlives its next request."""
+    """A client instance; after a lost connection, only its `series` outlives its next request."""
 
     client_id: str
     attributes: Mapping[str, str]
@@ -74,7 +74,7 @@ class Client:
     pushed_ms: int = 0
     has_ended: bool = False
     is_lost: bool = False
-    # Its last push was refused for what it is to learn by asking again.
+    # Its last push was refused because it has to ask for its subscription again.
     is_outdated: bool = False
     heard_ms: int = 0
     series: Series = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ClientRow:
-    """What is shown of a client."""
+    """The metrics of a client for /metrics."""
 
     client_id: str
     client_instance_id: str
@@ -105,13 +105,13 @@ class Telemetry:
         """Follow the subscriptions; `is_shown` says whether anything shows what clients push."""
         self._resources, self._now_ms, self._new_id = resources, now_ms, new_id
         self._series_max, self._is_shown = series_max, is_shown
-        # The one that was heard of last comes last.
+        # Ordered by their last request, the latest last.
         self._clients: OrderedDict[bytes, Client] = OrderedDict()
         self._version = 0
         self._subscriptions: Sequence[Subscription] = ()
         self._series_count = self._series_bytes = 0
         self.dropped_series = 0
-        # When a push was last logged as unreadable, and how many have not been since.
+        # When a push was last logged as unreadable, and how many were not logged since.
         self._complained_ms = self._unreported = 0
         self.reader = Reader()
         self._read_subscriptions()
@@ -119,15 +119,18 @@ class Telemetry:
 
     @property
     def is_announced(self) -> bool:
-        """Return whether clients learn that they may push: some metrics are wanted, and shown.
+        """Whether ApiVersions offers the two APIs: some metrics are wanted, and shown.
 
-        Kafka announces the two APIs only where a plugin receives what is pushed. A client that
-        is offered them asks, and librdkafka then logs a line for the id that it is given.
+        Kafka offers them only where a plugin receives the metrics. A client that sees them asks
+        for its subscription, and librdkafka then logs a line for the id that it gets.
         """
         return self._is_shown and any(one.metrics for one in self._subscriptions)
 
     def subscribe(self, context: RequestContext, instance_id: bytes) -> tuple[bytes, Wanted]:
-        """Return what a client is to push, with its id; raises Refusal when it asks too early."""
+        """Return a client's id and the metrics that it should push.
+
+        Raises Refusal when the client asks too early.
+        """
         instance_id = instance_id if instance_id != ZERO_UUID else self._new_id()
         client, now_ms = self._client(context, instance_id), self._now_ms()
         if now_ms - max(client.asked_ms, client.pushed_ms) >= client.wanted.interval_ms:
@@ -140,7 +143,7 @@ class Telemetry:
     def admit(
         self, context: RequestContext, request: PushTelemetryRequest, size_max: int
     ) -> None:
-        """Check a push, but for the metrics in it; raises Refusal."""
+        """Check a push, except the metrics in it. Raises Refusal."""
         if is_reserved(request.client_instance_id):
             raise Refusal(ErrorCode.INVALID_REQUEST)
         client = self._client(context, request.client_instance_id)
@@ -154,14 +157,14 @@ class Telemetry:
             client.has_ended = request.terminating
 
     def wants(self, instance_id: bytes) -> bool:
-        """Return whether any subscription wants something of a client, which is known.
+        """Return whether any subscription wants metrics of a known client.
 
-        One that pushes all the same is answered as if it had been read.
+        A push of another client gets the same answer, but is not read.
         """
         return bool(self._clients[instance_id].wanted.metrics)
 
     def keep(self, instance_id: bytes, samples: Sequence[Sample]) -> None:
-        """Keep what a client pushed, as far as there is room for new series."""
+        """Keep a client's samples, as far as there is room for new series."""
         client = self._clients.get(instance_id)
         if client is None:
             return
@@ -196,7 +199,7 @@ class Telemetry:
         self._complained_ms, self._unreported = now_ms, 0
 
     def rows(self) -> Sequence[ClientRow]:
-        """Return what there is to show of each client that is not silent."""
+        """Return the metrics of each client that is not silent."""
         self._forget_silent()
         return [
             ClientRow(client.client_id, encode_uuid(instance_id), dict(client.series))
@@ -205,7 +208,7 @@ class Telemetry:
         ]
 
     def _client(self, context: RequestContext, instance_id: bytes) -> Client:
-        """Return a client, new or as it is wanted now."""
+        """Return a client by its id: a new one, or one with the subscriptions in force."""
         client = self._clients.get(instance_id)
         if client is not None and self._is_silent(client):
             self._forget(instance_id)
@@ -226,13 +229,13 @@ class Telemetry:
         attributes: Mapping[str, str],
         before: Client | None,
     ) -> Client:
-        """Take a client in, in the place of what it was before.
+        """Add a client, in the place of its former state.
 
-        It is lost with the connection that it begins on, whichever it uses then, but of all
-        that begin on one connection only the last: Kafka remembers no more.
+        It is lost when the connection closes that it began on, even if it uses another one. Of
+        several that began on one connection, only the last is lost: Kafka remembers no more.
         """
         if before is None:
-            # Not all that are silent, for whoever makes up ids would have all looked at each time.
+            # Not all silent ones: a client that makes up ids would cause a full search each time.
             while self._clients and self._is_silent(self._clients[next(iter(self._clients))]):
                 self._forget(next(iter(self._clients)))
             if len(self._clients) >= _CLIENTS_MAX:
@@ -286,16 +289,16 @@ class Telemetry:
             try:
                 subscriptions.append(read_subscription(values))
             except (ConfigError, InvalidSubscription) as error:
-                # An earlier release took it: it matched patterns that take time without end.
+                # An earlier release accepted it, with a pattern that takes exponential time.
                 logger.error("left out client metrics subscription name=%r: %s", name, error)
         self._subscriptions = subscriptions
 
 
 def subscription_id(metrics: Sequence[str], interval_ms: int, instance_id: bytes) -> int:
-    """Return the id of what is wanted of a client.
+    """Return the id of the set of metrics that is wanted of a client.
 
-    A CRC-32C of the set as Java prints it and the interval, XORed with the hash that Java makes
-    of the client's id.
+    It is the CRC-32C of the set as Java prints it and the interval, XORed with Java's hash of the
+    client's id.
     """
     crc = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
     high, low = instance_id[:8], instance_id[8:]
@@ -309,8 +312,8 @@ def _check_push(
 ) -> None:
     if client.has_ended:
         raise Refusal(ErrorCode.INVALID_REQUEST)
-    # The first push after the subscription was asked for may come at any time, for clients
-    # spread theirs over the interval.
+    # The first push after a request for the subscription may come at any time, since clients
+    # spread their pushes over the interval.
     may_push = client.asked_ms > client.pushed_ms
     may_push = may_push or now_ms - client.pushed_ms >= client.wanted.interval_ms
     if may_push:

@@ -1,8 +1,8 @@
-"""Reads what clients push in a thread of its own, one push after the other.
+"""Reads clients' pushes in a thread of its own, one after the other.
 
-Reading a large push takes a while, in which the interpreter's lock is shared: several at once
-would hold up all other clients, and in the pool that all share, deletions and pages, too. After
-each the thread rests three times as long, since clients that make up ids may push at any time.
+A large push takes a while to read, and the thread shares the interpreter's lock: several at once
+would delay all other clients, and in the shared pool also deletions and pages. After each push,
+the thread rests three times as long, since clients that make up ids may push at any time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from broker.loop.priority import give_way
 from broker.telemetry.series import Push, read_push
 from protocol.compression import Codec
 
-# Pushes that wait for their turn, each of up to telemetry.max.bytes.
+# The pushes that may wait for their turn, each of up to telemetry.max.bytes.
 _WAITING_MAX = 64
 # How long the thread rests after a push, as a multiple of the time that it took.
 _REST = 3
 
 
 class Busy(Exception):
-    """More pushes are waiting than may."""
+    """Too many pushes are waiting."""
 
 
 class Reader:
@@ -33,7 +33,7 @@ class Reader:
         self._thread: ThreadPoolExecutor | None = None
         self._waiting = 0
         self._is_closed = threading.Event()
-        # When the thread has rested; it alone uses this.
+        # When the thread has rested; only the thread uses this.
         self._rested_s = 0.0
 
     async def read(self, data: bytes, codec: Codec, size_max: int) -> Push:
@@ -50,7 +50,7 @@ class Reader:
             self._waiting -= 1
 
     def close(self) -> None:
-        """End the thread; what waits for it is not read any more."""
+        """End the thread; waiting pushes are not read any more."""
         self._is_closed.set()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)

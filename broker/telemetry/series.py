@@ -1,11 +1,11 @@
-"""What clients push, read: OpenTelemetry's MetricsData in, samples out.
+"""Reads the payload of a push: OpenTelemetry's MetricsData in, samples out.
 
     MetricsData > ResourceMetrics > ScopeMetrics > Metric > a gauge's or a sum's data points
 
 The labels of a sample are the attributes of its resource (the group, the transactional id) and
-of its data point. Kafka's clients push gauges and sums only; what else there may be is passed
-over. A payload is read metric by metric, so that no more of it is in memory: whoever may connect
-may push, with or without a subscription.
+of its data point. Kafka's clients push gauges and sums only; other kinds are ignored. A payload
+is read metric by metric to use little memory: every client that may connect may push, with or
+without a subscription.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
-# What a payload may unpack to: those of Kafka's clients shrink to a tenth, for 2,000 partitions to
-# a thirtieth (zstd), and a data point takes some 200 bytes. Without a bound by the payload's own
-# size forty bytes unpack to 80,000 empty metrics, which take the thread 0.2 s.
+# The bounds of a decompressed payload. Those of Kafka's clients are ten times as large as the
+# compressed ones, with 2,000 partitions thirty times (zstd); a data point takes some 200 bytes.
+# Without the ratio, forty bytes unpack to 80,000 empty metrics, which take the thread 0.2 s.
 _RATIO_MAX = 100
 _UNPACKED_BYTES_MIN = 16 * 1024
 _UNPACKED_BYTES_MAX = 4 * 1024 * 1024
-# What is taken of one push. A client has some hundred metrics; those by topic, partition and node
-# may make thousands. The rest counts as dropped.
+# The samples that one push may bring. A client has some hundred metrics; with one for each topic,
+# partition and node there may be thousands. The rest counts as dropped.
 SAMPLES_MAX = 10_000
-# Kafka's producer takes seven for a metric; as many as this take a thread 0.2 s.
+# Kafka's producer uses seven fields for a metric; this number takes a thread 0.2 s.
 _FIELDS_MAX = 100_000
-# A metric, or the attributes of a resource, that are made at once: 10 MB of empty data points.
+# The bound of one parsed metric or resource: empty data points of this size take 10 MB in memory.
 _MADE_BYTES_MAX = 256 * 1024
 _LABELS_MAX = 16
 # A key with its value and its place in a dictionary, and a label, without their texts.
 _KEY_BYTES, _LABEL_BYTES = 300, 64
 _TEXT_CHARACTERS_MAX = 256
-# The kinds of an attribute that are told; to print others could take long.
+# The kinds of attributes that become labels; printing others could take long.
 _TOLD = ("string_value", "bool_value", "int_value", "double_value")
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -48,7 +48,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a sample is of."""
+    """The identity of a series: its name, its kind and its labels."""
 
     name: str
     is_counter: bool
@@ -57,12 +57,12 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value, or with `is_delta` what has been added to one since the last push."""
+    """A value, or with `is_delta` the amount added to it since the last push."""
 
     key: Key
     value: float
     is_delta: bool
-    size_bytes: int  # what the key takes in memory, about
+    size_bytes: int  # the approximate size of the key in memory
 
 
 Series: TypeAlias = dict[Key, float]
@@ -70,17 +70,17 @@ Series: TypeAlias = dict[Key, float]
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What there is in a payload."""
+    """The contents of a payload."""
 
     samples: Sequence[Sample]
-    dropped: int  # those past SAMPLES_MAX
+    dropped: int  # the number of samples past SAMPLES_MAX
 
 
 def read_push(data: bytes, codec: Codec, size_max: int) -> Push:
     """Decompress and decode metrics; raises InvalidPayload or PayloadTooLarge.
 
-    `size_max` is the largest compressed size that is accepted. What is spent on a payload is
-    bounded by its own size.
+    `size_max` is the largest compressed size that is accepted. The size of a payload bounds the
+    time and memory spent on it.
     """
     from google.protobuf.message import DecodeError
 
@@ -103,7 +103,7 @@ def read_push(data: bytes, codec: Codec, size_max: int) -> Push:
 
 
 def _metrics(walk: Walk) -> Iterator[tuple[Metric, Labels]]:
-    """Make one metric after the other, with the labels of its resource."""
+    """Parse one metric after the other; yield each with the labels of its resource."""
     from opentelemetry.proto.metrics.v1 import metrics_pb2 as messages
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 

@@ -1,7 +1,7 @@
-"""Walks through Protocol Buffers field by field, without making their messages.
+"""Walks through Protocol Buffers field by field, without parsing whole messages.
 
-A parser makes an object of some hundred bytes for every two bytes of a payload that is made for
-it, all at once. Here nothing is made but what is asked for, and the fields are counted.
+For every two bytes of a malicious payload, a parser creates an object of some hundred bytes, all
+at once. This walk creates only the requested fields, and it counts the fields.
 
     message    any number of: tag, then the field
     tag        varint    the field's number << 3 | its kind
@@ -19,11 +19,11 @@ _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
 
 Span: TypeAlias = tuple[int, int]
-"""Where something begins and ends."""
+"""The start and the end of some bytes."""
 
 
 class InvalidPayload(Exception):
-    """Bytes that are no metrics."""
+    """Bytes that are not metrics."""
 
 
 class PayloadTooLarge(Exception):
@@ -31,7 +31,7 @@ class PayloadTooLarge(Exception):
 
 
 class Walk:
-    """A walk through one payload, which may come by so many fields."""
+    """A walk through one payload, over at most `fields_max` fields."""
 
     def __init__(self, data: bytes, fields_max: int) -> None:
         self.data = data

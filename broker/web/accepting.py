@@ -1,6 +1,6 @@
-"""Accepts connections over HTTP, each of which has a place before it says anything.
+"""Accepts connections over HTTP; each takes a place before it sends anything.
 
-With TLS it has one for its handshake already: who connects and is silent counts as well.
+With TLS it has a place during its handshake, too: silent clients count as well.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from broker.web.limits import HANDSHAKE_S, LimitedProtocol, Limits
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 100
-# After a failure to accept, such as too many open files.
+# The delay after accept() has failed, for example by too many open files.
 _RETRY_S = 0.5
 
 
 class Acceptor:
-    """Lets clients in as long as there are places; the event loop owns it."""
+    """Accepts clients as long as there are places; the event loop owns it."""
 
     def __init__(self, limits: Limits, context: ssl.SSLContext | None) -> None:
-        """A `context` is for connections over TLS."""
+        """Begin. With a `context`, connections use TLS."""
         self._limits, self._context = limits, context
         self._loop = asyncio.get_running_loop()
         self._bound: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def listen(self, bound: socket.socket) -> None:
-        """Begin to accept on a bound socket, which is closed in the end."""
+        """Begin to accept on a bound socket, which close() closes."""
         listen(bound, _BACKLOG)
         self._bound.append(bound)
         self._keep(start_task("accept over HTTP", self._accept(bound)))
 
     async def close(self) -> None:
-        """Accept no more, and give up the handshakes that are under way."""
+        """Stop accepting, and abort the handshakes under way."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -63,7 +63,7 @@ class Acceptor:
                 self._keep(start_task("begin a connection over HTTP", self._begin(client, one)))
 
     async def _begin(self, client: socket.socket, one: LimitedProtocol) -> None:
-        """Serve a connection, once its handshake is done where it takes one."""
+        """Serve a connection, after its handshake with TLS."""
         is_begun = False
         try:
             if self._context is not None:

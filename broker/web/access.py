@@ -1,21 +1,22 @@
-"""Who may read over HTTP, and who may change anything: who shows a token.
+"""Decides by tokens which requests may read or change anything over HTTP.
 
-The admin token allows all. It is the one that odradek.admin.token sets, else a random one in a
-file that only the broker's own user may read, so that commands on the same machine find it:
+The admin token allows all requests. It is the value of odradek.admin.token, else a random one in
+a file that only the broker's own user may read, so that commands on the same machine find it:
 
     data/odradek-admin-token
 
-Each start makes a new one: who has taken the port of a broker that is down, and is shown the token
-there, has nothing of the broker that starts afterwards.
+Each start creates a new token: a process that took the port of a stopped broker, and got the token
+from a client, cannot use it with the next broker.
 
-Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it takes
-that token or the admin's. With an authorizer reading takes a token in any case, for what it denies
-over Kafka's protocol is not to be had here. /health tells whether the broker is well to everybody.
+Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it needs
+that token or the admin token. With an authorizer, reading always needs a token: HTTP must not show
+data that the authorizer denies over Kafka's protocol. /health says to everybody whether the broker
+is well.
 
-Wrong tokens are slowed down (guesses.py), a right one is always served at once.
+Answers to wrong tokens are slowed down (guesses.py); a right one is always served at once.
 
-A token is taken from the header Authorization and from nowhere else: addresses are logged, by
-browsers and proxies if not here.
+A token is read only from the header Authorization: browsers and proxies log addresses, even if
+the broker does not.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
 _SCHEME = "Bearer "
-# The files of the page, and whether the broker is well, say nothing of its data.
+# The files of the page, and the broker's health, reveal nothing of its data.
 _FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?")
 
 
 @dataclass(frozen=True, slots=True)
 class AdminToken:
-    """What allows everything, and where a person finds it."""
+    """The token that allows everything, and the place where a person finds it."""
 
     text: str = field(repr=False)
     source: str
-    path: Path | None = None  # the file that it is in, if it is in one
+    path: Path | None = None  # the file with the token, if there is one
 
 
 class TooManyWrongTokens(Problem):
-    """A wrong token after ten others within a minute; its answer is to be slowed down."""
+    """A wrong token after ten others within a minute; its answer is slowed down."""
 
 
 class Access:
-    """Whom the broker lets read and change something over HTTP; the event loop owns it."""
+    """The tokens for reading and for changes over HTTP; the event loop owns it."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Access:
     ) -> None:
         self._admin = admin
         self._guesses, self._holds = Guesses(now_s), Holds(connections_max)
-        self._slowed = Seldom(logger, now_s, "slows down wrong tokens over HTTP")
+        self._slowed = Seldom(logger, now_s, "slowed down wrong tokens over HTTP")
         self._read_token, self._has_authorizer = read_token, has_authorizer
 
     @property
@@ -90,11 +91,11 @@ class Access:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether reading takes a token."""
+        """Whether reading needs a token."""
         return self._read_token() is not None or self._has_authorizer()
 
     def require(self, request: web.Request) -> None:
-        """Raise Problem for a request that does not show the admin token."""
+        """Raise Problem for a request without the admin token."""
         self._require(request, "the admin token", self._admin.text)
 
     def require_to_read(self, request: web.Request) -> None:
@@ -105,10 +106,10 @@ class Access:
         if own is None:
             self._require(request, "the admin token", self._admin.text)
         else:
-            self._require(request, "a token of the broker's", own, self._admin.text)
+            self._require(request, "a token of the broker", own, self._admin.text)
 
     def may_read(self, request: web.Request) -> bool:
-        """Return whether a request that takes no token can be answered in full.
+        """Return whether a request that needs no token may get the full answer.
 
         Raises TooManyWrongTokens.
         """
@@ -123,12 +124,12 @@ class Access:
         return False
 
     async def hold(self) -> None:
-        """Wait before a wrong token too many is answered, if there is a place to wait."""
+        """Wait before the answer to one wrong token too many, if there is a place to wait."""
         await self._holds.hold()
 
     @property
     def held_count(self) -> int:
-        """How many answers are held now."""
+        """The number of answers that are held."""
         return self._holds.count
 
     def _require(self, request: web.Request, what: str, *tokens: str) -> None:
@@ -138,12 +139,12 @@ class Access:
         address = _address(request)
         if has_shown:
             self._note_wrong(request, address)
-        told = f"this is not {what}" if has_shown else f"this takes {what}"
+        told = f"this is not {what}" if has_shown else f"this needs {what}"
         raise Problem(
             401,
             f"{told}: {self._place(address)}",
             {"WWW-Authenticate": 'Bearer realm="odradek"'},
-            # For commands on the same machine, which look for the file themselves.
+            # For commands on the same machine, which read the file themselves.
             {"token_file": str(self.path)} if self.path and _is_here(address) else {},
         )
 
@@ -154,21 +155,21 @@ class Access:
             wait_s = math.ceil(self._guesses.wait_s(address))
             message = f"too many wrong tokens from {address}: wait {wait_s} seconds"
             raise TooManyWrongTokens(429, message, {"Retry-After": str(wait_s)})
-        # Without the query, which may hold keys of records.
+        # Without the query, which may contain keys of records.
         logger.warning(
             "refused a wrong token over HTTP address=%s method=%s path=%s",
             address, request.method, request.path,
         )  # fmt: skip
 
     def _place(self, address: str) -> str:
-        """Say where the token is; paths of this machine are for those who are on it."""
+        """Return the place of the token; only clients on this machine get its paths."""
         if self._admin.path is None or _is_here(address):
             return self._admin.source
         return f"the broker keeps it in {FILE_NAME} of its first log directory"
 
 
 def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> AdminToken:
-    """Return the admin token: the one configured, or a new one in the file."""
+    """Return the admin token: the configured one, or a new one in the file."""
     if configured:
         return AdminToken(configured, "it is the broker's setting odradek.admin.token")
     path = directory / FILE_NAME
@@ -176,18 +177,18 @@ def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> Adm
     try:
         fs.write_private(path, f"{token}\n".encode())
     except StorageError as error:
-        logger.warning("kept no admin token, set odradek.admin.token to have one: %s", error)
-        return AdminToken(token, "it could not be kept: set the broker's odradek.admin.token")
+        logger.warning("could not store an admin token, set odradek.admin.token: %s", error)
+        return AdminToken(token, "it could not be stored: set the broker's odradek.admin.token")
     return AdminToken(token, f"it is in {path} on the broker's machine", path)
 
 
 def _shows(request: web.Request, *tokens: str) -> bool:
-    """Return whether a request shows one of some tokens, in a time that tells nothing of them."""
+    """Return whether a request has one of some tokens, in a time that does not depend on them."""
     shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
     found = False
     for token in tokens:
         expected = (_SCHEME + token).encode()
-        # Digests are of one length, whatever they are of.
+        # All digests have the same length.
         found |= hmac.compare_digest(_digest(shown), _digest(expected))
     return found
 
@@ -197,7 +198,7 @@ def _digest(text: bytes) -> bytes:
 
 
 def _address(request: web.Request) -> str:
-    """Return who asks; a proxy's word for somebody else does not count."""
+    """Return the client's address; headers of proxies do not count."""
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport is not None else None
     return plain_address(str(peer[0])) if peer else ""

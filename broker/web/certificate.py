@@ -1,4 +1,4 @@
-"""The HTTP listener's certificate and key, from PEM files that may change meanwhile."""
+"""The HTTP listener's certificate and key, from PEM files that may be replaced."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def read_certificate(config: HttpConfig) -> Certificate | None:
-    """Return the HTTP listener's certificate, None where it speaks no TLS. Raises ConfigError."""
+    """Return the HTTP listener's certificate, None without TLS. Raises ConfigError."""
     return None if config.tls_files is None else Certificate(config)
 
 
 class Certificate:
-    """What connections are secured by; the event loop owns it."""
+    """The TLS context of the connections; the event loop owns it."""
 
     def __init__(self, config: HttpConfig) -> None:
-        """Read the files. Raises ConfigError, without a word of what is in them."""
+        """Read the files. Raises ConfigError, whose message has nothing of their contents."""
         assert config.tls_files is not None
         certificate, key = config.tls_files
         self._certificate, self._key = Path(certificate), Path(key)
@@ -59,7 +59,7 @@ class Certificate:
         return context
 
     def _load(self, context: ssl.SSLContext) -> None:
-        # Without a password OpenSSL would ask the terminal for one.
+        # Without a password, OpenSSL would ask for one at the terminal.
         password = self._password or ""
         try:
             context.load_cert_chain(self._certificate, self._key, lambda: password)
@@ -71,7 +71,7 @@ class Certificate:
             return
         raise ConfigError(
             f"odradek.http.tls.certificate={self._certificate} and odradek.http.tls.key="
-            f"{self._key} are no certificate with its key in PEM, or its password is not that of "
+            f"{self._key} are not a certificate and its key in PEM, or the key's password is not "
             f"odradek.http.tls.key.password: {why}"
         )
 
@@ -81,6 +81,6 @@ class Certificate:
             try:
                 stat = path.stat()
             except OSError:
-                continue  # it is being replaced; or reading it says what is wrong
+                continue  # it is being replaced; or reading it reports the error
             found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return tuple(found)

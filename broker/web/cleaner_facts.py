@@ -1,4 +1,4 @@
-"""What the answers about the cleaner are made of: noted on the event loop, seen in a thread."""
+"""The facts for answers about the cleaner: noted on the event loop, computed in a thread."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from storage.log import Log
 if TYPE_CHECKING:
     from broker.web.services import WebServices
 
-# So many are noted in one turn of the event loop.
+# The logs that are noted in one turn of the event loop.
 _LOGS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Closeup:
-    """A log with all that an answer about it depends on."""
+    """A log with all facts that an answer about it depends on."""
 
-    log: Log  # only to be handed on: a thread must not look at it
+    log: Log  # only to pass on: a thread must not read it
     noted: Noted
     transaction: OpenTransaction | None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A log, how it is, and what becomes of it."""
+    """A log, its state, and its next cleaning."""
 
     log: Log
     finding: Finding
@@ -41,7 +41,7 @@ class Seen:
 async def see(
     broker: WebServices, logs: Iterable[Log], now_ms: int
 ) -> tuple[list[Seen], list[Unreadable]]:
-    """Look closely at logs, letting the event loop do other things meanwhile."""
+    """Find the state of logs; the event loop does other work meanwhile."""
     closeups = []
     for at, log in enumerate(list(logs)):
         if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:

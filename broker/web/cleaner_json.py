@@ -1,4 +1,4 @@
-"""The cleaner's answers as JSON values: Kafka's words, enums by name with what they mean."""
+"""The cleaner's answers as JSON values: Kafka's words, enums by name with their meanings."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def state(
     unreadable: Sequence[Unreadable],
     now_ms: int,
 ) -> Json:
-    """Show how the cleaner is and what it will do next.
+    """Show the cleaner's state and its next cleanings.
 
-    `due` has when each log is cleaned; a log that could not be looked at is missing.
+    `due` has the time at which each log is cleaned, without logs that could not be read.
     """
     return {
         "now_ms": now_ms,
@@ -69,7 +69,7 @@ def state(
 
 
 def plan(seen: Seen, made: Plan, position: int | None) -> Json:
-    """Show what cleaning a log would do, when, and what it waits for."""
+    """Show the effect of cleaning a log, its time, and what it waits for."""
     finding, answer = seen.finding, seen.answer
     dirty = finding.dirty
     exact = made.exact if isinstance(made.exact, CleanResult) else None
@@ -105,7 +105,7 @@ def why(seen: Seen, position: int | None, now_ms: int) -> Json:
 
 
 def outcome(one: Outcome) -> Json:
-    """Show how a cleaning that was asked for has ended."""
+    """Show the outcome of a requested cleaning."""
     return {
         "topic": one.topic,
         "partition": one.partition,
@@ -127,7 +127,7 @@ def quarantined(one: Quarantined, due_ms: int | None) -> Json:
 
 
 def unread(one: Unreadable) -> Json:
-    """Show a log that could not be looked at."""
+    """Show a log that could not be read."""
     glance = one.noted.log
     return {"topic": glance.topic, "partition": glance.partition, "because": one.cause}
 
@@ -174,7 +174,7 @@ def _brief(finding: Finding) -> Json:
 
 
 def running(one: Running) -> Json:
-    """Show a cleaning in progress, with the bytes it has read and written, and may at most."""
+    """Show a cleaning in progress: its bytes read and written, and their maximum."""
     dirty = one.job.dirty
     return {
         "topic": one.job.topic,

@@ -1,12 +1,12 @@
-"""The cleaner over HTTP: what it does, will do and has done, and a way to ask it to.
+"""The cleaner over HTTP: its state, plans and history, and requests to clean.
 
     GET  /api/cleaner                                   threads, settings, queue, quarantine
-    GET  /api/cleaner/plan?topic=T&partition=P&exact=   what cleaning would do
+    GET  /api/cleaner/plan?topic=T&partition=P&exact=   the effect that a cleaning would have
     GET  /api/cleaner/why?topic=T&partition=P           every condition for a cleaning
     POST /api/cleaner/run?topic=T&partition=P&wait=     clean now
     POST /api/cleaner/retry?topic=T&partition=P         try a quarantined partition again now
     GET  /api/cleaner/history?topic=T&partition=P       the last runs of a partition
-    GET  /api/cleaner/runs                              the last runs of all of them
+    GET  /api/cleaner/runs                              the last runs of all partitions
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from storage.log import Log
 if TYPE_CHECKING:
     from broker.web.services import WebServices
 
-# All dry runs of one request end within this; for what is left out only bounds are told.
+# All dry runs of one request end within this time; partitions left out get bounds only.
 EXACT_TIME_MAX_S = 20.0
 _SHOWN_MAX = 20
 _RUNS_MAX = 200
@@ -45,7 +45,7 @@ _RUNS_MAX = 200
 def add_cleaner_routes(
     app: web.Application, broker: WebServices, access: Access, looks: Turns, lists: Turns
 ) -> None:
-    """Add what is asked of the cleaner to an application."""
+    """Add the routes about the cleaner to an application."""
     routes = CleanerRoutes(broker, access, looks, lists)
     app.router.add_get("/api/cleaner", lists.in_turn(routes.state))
     app.router.add_get("/api/cleaner/plan", routes.plan)
@@ -63,7 +63,7 @@ class CleanerRoutes:
         self._broker, self._access, self._looks, self._lists = broker, access, looks, lists
 
     async def state(self, request: web.Request) -> web.Response:
-        """Tell how the cleaner is and what it will do next."""
+        """Answer with the cleaner's state and its next cleanings."""
         Parameters(request, ())
         now_ms = self._broker.clock.now_ms()
         seen, unreadable = await see(self._broker, self._compacted(), now_ms)
@@ -89,11 +89,11 @@ class CleanerRoutes:
         return await answer_from_thread(body)
 
     async def plan(self, request: web.Request) -> web.StreamResponse:
-        """Tell what cleaning would do: of one topic exactly, of all of them at most."""
+        """Answer with the effect of a cleaning: exact for one topic, bounds for all topics."""
         parameters = Parameters(request, ("topic", "partition", "exact"))
         topic, number = parameters.text("topic"), parameters.number("partition")
         if topic is None and number is not None:
-            raise Problem(400, "a partition is of a topic: name it with topic=")
+            raise Problem(400, "name the topic of the partition: topic=")
         is_exact = parameters.flag("exact", default=topic is not None)
         wanted = None if topic is None else set(logs_of(self._broker, topic, number))
         # A dry run reads logs.
@@ -146,13 +146,13 @@ class CleanerRoutes:
         )
 
     async def why(self, request: web.Request) -> web.Response:
-        """Tell every condition for a partition's cleaning."""
+        """Answer with every condition for a partition's cleaning."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms = self._broker.clock.now_ms()
         found, unreadable = await see(self._broker, [log], now_ms)
         if not found:
             because = unreadable[0].cause if unreadable else "it was deleted meanwhile"
-            raise Problem(503, f"{log.name} cannot be looked at: {because}")
+            raise Problem(503, f"{log.name} cannot be read: {because}")
         position = None
         if log.config.compact:
             others, _ = await see(self._broker, self._compacted(), now_ms)
@@ -160,7 +160,7 @@ class CleanerRoutes:
         return await answer_from_thread(lambda: shown.why(found[0], position, now_ms))
 
     async def run(self, request: web.Request) -> web.Response:
-        """Clean a topic's partitions now, or only have them cleaned."""
+        """Clean a topic's partitions now; with wait=false, answer before it is done."""
         self._access.require(request)
         parameters = Parameters(request, ("topic", "partition", "wait"))
         topic = parameters.text("topic")
@@ -178,7 +178,7 @@ class CleanerRoutes:
         )
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Have a quarantined partition tried again, without waiting for what becomes of it."""
+        """Try a quarantined partition again, without waiting for the outcome."""
         self._access.require(request)
         log = self._one_log(Parameters(request, ("topic", "partition")))
         cleaner = self._broker.cleaner
@@ -188,7 +188,7 @@ class CleanerRoutes:
         return answer({"retried": {"topic": log.topic, "partition": log.partition}}, status=202)
 
     async def history(self, request: web.Request) -> web.Response:
-        """Tell the last runs of a partition, the oldest first."""
+        """Answer with the last runs of a partition, the oldest first."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms, desk = self._broker.clock.now_ms(), self._broker.cleaner.desk
         history, failed = desk.runs, desk.progress.standing(log).quarantined
@@ -204,7 +204,7 @@ class CleanerRoutes:
                 "topic": log.topic,
                 "partition": log.partition,
                 "is_loaded": is_loaded,
-                # The entries of runs have when it was to be tried again; this is how it stands.
+                # The present state: entries of runs have the time of the next try as of then.
                 "quarantined": quarantined,
                 "runs": [shown.run(one) for one in runs],
             }
@@ -240,19 +240,19 @@ def _latest(runs: Iterable[Run]) -> list[Run]:
 
 
 def _has_work(one: Seen) -> bool:
-    """Return whether something will be cleaned, now or later, or is being cleaned."""
+    """Return whether a log is being cleaned, or will be now or later."""
     return one.finding.dirty.cleanable_bytes > 0 or one.answer.verdict is not Verdict.NOT
 
 
 def _positions(seen: Iterable[Seen], now_ms: int) -> dict[Log, int]:
-    """Return the place in the queue of each log that a free thread may take now."""
+    """Return the place in the queue of each log that a free thread may clean now."""
     logs = {(one.finding.topic, one.finding.partition): one.log for one in seen}
     ordered = queue((one.finding for one in seen), now_ms)
     return {logs[one.topic, one.partition]: at for at, one in enumerate(ordered, 1)}
 
 
 def _order(one: Seen, positions: dict[Log, int]) -> tuple[float, float, str, int]:
-    """Order plans: what is in the queue, then by when it is due, then by name."""
+    """Return the sort key of plans: the place in the queue, then the due time, then the name."""
     never = float("inf")
     due = one.answer.due_ms
     place = positions.get(one.log, never)

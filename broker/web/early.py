@@ -1,12 +1,12 @@
-"""Answers for /health while the broker starts and while it stops, when nothing else can.
+"""Answers /health while the broker starts and while it stops, before and after the HTTP server.
 
     /health/live    200: the event loop answers, and no restart is needed
     anything else   503: the broker is starting, or stopping
 
-The library that serves the rest is loaded after the Kafka listeners (server.py), and is gone
-before the logs are closed. A recovery may take minutes; without an answer it would look like a
-process that hangs. So this speaks just enough HTTP by itself: it reads the head of a request,
-answers by its first line, and closes the connection.
+The HTTP server begins after the Kafka listeners (server.py), and ends before the logs are closed.
+A recovery may take minutes; without an answer, the process would seem to hang. So this module
+speaks just enough HTTP by itself: it reads the head of a request, answers by its first line, and
+closes the connection.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class EarlyAnswers:
-    """Listens where the HTTP listener will, or did; the event loop owns it."""
+    """Listens at the addresses of the HTTP listener; the event loop owns it."""
 
     def __init__(
         self, sockets: Sequence[socket.socket], certificate: Certificate | None
     ) -> None:
-        """Keep the addresses of bound sockets; with a `certificate` connections are over TLS."""
-        # Duplicates: the addresses are handed over and back, while connections wait in the queue.
+        """Keep the addresses of bound sockets; with a `certificate`, connections use TLS."""
+        # Duplicates: the addresses go to the HTTP server and back, while connections are queued.
         self._bound = [one.dup() for one in sockets]
         self._context = None if certificate is None else certificate.context
         self._servers: list[asyncio.Server] = []
@@ -48,7 +48,7 @@ class EarlyAnswers:
         self._open: set[_Connection] = set()
 
     async def serve(self, state: str) -> None:
-        """Answer that the broker is in a state, "starting" say. Raises AddressError."""
+        """Answer that the broker is in a state, such as "starting". Raises AddressError."""
         self._state = state
         loop = asyncio.get_running_loop()
         for bound in self._bound:
@@ -63,20 +63,20 @@ class EarlyAnswers:
             )
 
     async def serve_again(self, state: str) -> None:
-        """Answer again; a failure to do so is logged and keeps the broker from nothing."""
+        """Answer again; a failure is logged, and does not disturb the broker."""
         try:
             await self.serve(state)
         except (AddressError, OSError) as error:
-            logger.warning("does not say over HTTP that it is %s: %s", state, error)
+            logger.warning("could not answer over HTTP while %s: %s", state, error)
 
     def pause(self) -> None:
-        """Answer no more; later connections wait in the queue for the next server."""
+        """Stop answering; later connections wait in the queue for the next server."""
         for server in self._servers:
             server.close()
         self._servers.clear()
 
     def close(self) -> None:
-        """Give up the addresses, and the connections that there are."""
+        """Close the addresses and all open connections."""
         self.pause()
         for bound in self._bound:
             bound.close()
@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are of no class of asyncio's.
+        # uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._timer = asyncio.get_running_loop().call_later(REQUEST_S, self.end)
         self._others.add(self)
@@ -119,7 +119,7 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
 
     def end(self) -> None:
-        """Close the connection, whatever is on its way."""
+        """Close the connection at once, without sending the rest."""
         if self._transport is not None:
             self._transport.abort()
 

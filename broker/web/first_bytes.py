@@ -1,7 +1,7 @@
-"""Looks at the client hello of a connection over HTTP before OpenSSL takes it from the socket.
+"""Checks the client hello of a connection over HTTP before OpenSSL reads it from the socket.
 
-The event loop does this TLS by itself, so the bytes are left where they are. What is refused is
-explained in broker/security/tls/hello.py.
+The event loop does this TLS by itself, so the bytes stay in the socket. The reasons of a refusal
+are in broker/security/tls/hello.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from broker.security.tls.hello import FirstMessage
 from broker.security.tls.reasons import HandshakeFailed
 
 _PEEK_BYTES = 128 * 1024
-# A hello that has come in part keeps the socket readable, so that nothing tells of more.
+# A hello that has come in part keeps the socket readable, so no event signals further bytes.
 _AGAIN_S = 0.02
 
 
 async def look(client: socket.socket) -> None:
-    """Wait for a whole client hello, or for the end. Raises HandshakeFailed and OSError."""
+    """Wait for a complete client hello, or the end. Raises HandshakeFailed and OSError."""
     first, taken = FirstMessage(), 0
     while True:
         await _readable(client)
@@ -29,7 +29,7 @@ async def look(client: socket.socket) -> None:
             if len(seen) > taken and first.take(memoryview(seen)[taken:]) is not None:
                 return
         except HandshakeFailed:
-            client.recv(_PEEK_BYTES)  # to close with bytes unread would be a reset
+            client.recv(_PEEK_BYTES)  # closing with bytes unread would reset the connection
             raise
         taken = len(seen)
         await asyncio.sleep(_AGAIN_S)

@@ -1,10 +1,10 @@
-"""The groups over HTTP: who reads what, and how far behind.
+"""The groups over HTTP: members, partitions and lag.
 
-    GET /api/groups            all groups, with the lag of their partitions taken together
+    GET /api/groups            all groups, with the total lag of their partitions
     GET /api/group?group=G     one group: its members, and its partitions one by one
 
-The lag of a partition is what a reader of the last stable offset has still to read. Share groups
-keep no committed offsets: theirs is the lag that DescribeShareGroupOffsets tells.
+The lag of a partition counts the offsets up to the last stable offset that the group has not
+read. Share groups have no committed offsets: their lag is that of DescribeShareGroupOffsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Json = dict[str, object]
 Partition = tuple[str, int]
 
 _DESCRIBE_VERSION = 6
-# So many rows are made in one turn of the event loop, 5 us each; a group takes as long as ten.
+# The rows that are built in one turn of the event loop, 5 us each; a group takes as long as ten.
 _ROWS_AT_ONCE = 500
 _GROUP_AS_ROWS = 10
 _UNKNOWN_COUNT = -1
@@ -40,7 +40,7 @@ _UNKNOWN_COUNT = -1
 
 @dataclass(slots=True)
 class Reading:
-    """Where a group stands in a partition; what is not known is None."""
+    """A group's place in a partition; unknown values are None."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class Reading:
 
 
 def add_group_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
-    """Add what is asked about groups to an application."""
+    """Add the routes about groups to an application."""
     routes = GroupRoutes(broker)
     app.router.add_get("/api/groups", lists.in_turn(routes.groups))
     app.router.add_get("/api/group", lists.in_turn(routes.group))
@@ -64,7 +64,7 @@ class GroupRoutes:
         self._broker = broker
 
     async def groups(self, request: web.Request) -> web.Response:
-        """Tell of all groups."""
+        """Answer with all groups."""
         Parameters(request, ())
         told = []
         breaths = _Breaths()
@@ -77,13 +77,13 @@ class GroupRoutes:
         )
 
     async def group(self, request: web.Request) -> web.Response:
-        """Tell of a group, its members and its partitions."""
+        """Answer with a group, its members and its partitions."""
         name = Parameters(request, ("group",)).text("group")
         if not name:
             raise Problem(400, "name the group: group=")
         found = next((one for one in self._listed() if one.group_id == name), None)
         if found is None:
-            raise Problem(404, f"there is no group {name}: /api/groups has all there are")
+            raise Problem(404, f"there is no group {name}: /api/groups lists all groups")
         members, owners = self._members(found)
         rows = await self._rows(found, _Breaths())
 
@@ -99,11 +99,11 @@ class GroupRoutes:
     def _listed(self) -> list[ListedGroup]:
         error, groups = self._broker.groups.list_groups((), ())
         if error is not ErrorCode.NONE:
-            raise Problem(503, f"the groups are not known yet, ask again: {error.sentence}")
+            raise Problem(503, f"the groups are not known yet, try again: {error.sentence}")
         return groups
 
     async def _rows(self, group: ListedGroup, breaths: _Breaths) -> list[Reading]:
-        """Return where a group stands in each partition that it has read."""
+        """Return a group's place in each partition that it has read."""
         if group.group_type == "share":
             return await self._share_rows(group.group_id, breaths)
         asked = OffsetFetchRequestGroup(group_id=group.group_id, topics=None)
@@ -151,7 +151,7 @@ class GroupRoutes:
         return {"members": len(self._members(group)[0])}
 
     def _members(self, group: ListedGroup) -> tuple[list[Json], Mapping[Partition, str]]:
-        """Return a group's members, and which of them each partition is assigned to."""
+        """Return a group's members, and the owner of each assigned partition."""
         held: list[tuple[Json, Iterable[Partition]]]
         if group.group_type == "classic":
             described = self._broker.groups.describe(group.group_id, api_version=_DESCRIBE_VERSION)
@@ -194,13 +194,13 @@ class GroupRoutes:
 
 
 class _Breaths:
-    """Lets the event loop do other things in between, for as long as one request takes."""
+    """Lets the event loop do other work in between, while one request is served."""
 
     def __init__(self) -> None:
         self._count = 0
 
     async def after(self, count: int) -> None:
-        """Note that so many rows were made."""
+        """Count rows that were built; yield to the event loop after a number of them."""
         self._count += count
         if self._count >= _ROWS_AT_ONCE:
             self._count = 0
@@ -226,7 +226,7 @@ def _member(member_id: str, instance_id: str | None, client_id: str, host: str) 
 
 
 def _assigned(assignment: bytes) -> Iterable[Partition]:
-    """Return what a member of the classic protocol is assigned; other protocols' are not told."""
+    """Return the partitions of a classic group's consumer; none for other protocol types."""
     try:
         assigned = read_assignment(bytes(assignment)).assigned_partitions
     except ProtocolError:

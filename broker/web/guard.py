@@ -1,4 +1,4 @@
-"""What stands before every route: who asks, by which name, from which page, and for how long."""
+"""Checks requests before every route: token, host name, origin, time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Guard:
-    """Lets a request through to its handler, or answers with what is wrong with it."""
+    """Passes a request on to its handler, or answers why it is refused."""
 
     def __init__(self, access: Access, names: Callable[[], Collection[str]]) -> None:
         self._access, self._names = access, names
-        # There are none before the listener is set up.
+        # None before the listener is set up.
         self.limits: Limits | None = None
 
     @web.middleware

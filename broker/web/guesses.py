@@ -1,15 +1,16 @@
 """Slows down the wrong tokens of an address, and never a right one.
 
-A token is compared before anything else is asked, so a request with a right one is served at
-once, whatever came from its address. The first ten wrong ones of a minute are answered at once,
-too: people mistype. Each further one is held for a second before it is answered, as long as
-there is a place to hold it, and its connection is closed.
+A token is compared before any other check, so a request with a right token is served at once,
+whatever else came from its address. The first ten wrong tokens of a minute are answered at once,
+too: people mistype. The answer to each further one is held for a second, as long as there is a
+place to hold it, and its connection is closed.
 
-This does not stop a guesser with many connections, and need not: guessing is infeasible because
-of the length of a token. One that the broker makes has 128 random bits. A loop answers fewer than
-10,000 requests a second, so half of all such tokens take 2**127 / 10,000 s, which is 5 * 10**26
-years. The shortest that may be set (config/http.py) has 8 characters: at random of 64 kinds they
-are 48 bits, and half of them take 2**47 / 10,000 s: 450 years of a loop that does nothing else.
+This does not stop an attacker with many connections, and need not: the length of a token makes
+guessing infeasible. A token that the broker creates has 128 random bits. An event loop answers
+fewer than 10,000 requests a second, so half of all such tokens take 2**127 / 10,000 s, which is
+5 * 10**26 years. The shortest token that may be set (config/http.py) has 8 characters: if random,
+of 64 kinds, these are 48 bits, and half of all take 2**47 / 10,000 s: 450 years of a loop that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ipaddress import IPv6Address
 WRONG_MAX = 10
 WINDOW_S = 60.0
 HOLD_S = 1.0
-# Of the connections that there may be only one in so many is held: all others have a place still.
+# At most one in this number of all connections is held, so that others always have places.
 HELD_SHARE = 8
 HELD_MAX = 16
-# Addresses remembered; of more the one that was wrong longest ago is forgotten.
+# The addresses that are remembered; the one whose last wrong token is oldest makes room.
 ADDRESSES_MAX = 4096
 _IPV6_NETWORK_BITS = 64
 
@@ -38,14 +39,14 @@ class Guesses:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """Return how long an address's wrong tokens are slowed down yet, 0.0 for not at all."""
+        """Return for how long an address's wrong tokens are still slowed down, 0.0 for not."""
         times = self._wrong.get(_network(address))
         if times is None or len(times) < WRONG_MAX:
             return 0.0
         return max(0.0, times[0] + WINDOW_S - self._now_s())
 
     def count(self, address: str) -> bool:
-        """Note a wrong token of an address; return whether it is one too many."""
+        """Count a wrong token of an address; return whether it is one too many."""
         is_too_many = self.wait_s(address) > 0
         network = _network(address)
         times = self._wrong.setdefault(network, deque(maxlen=WRONG_MAX))
@@ -64,7 +65,7 @@ class Holds:
         self.count = 0
 
     async def hold(self) -> None:
-        """Wait for a while if there is a place, else not at all."""
+        """Wait for a second if there is a place, else not at all."""
         if self.count >= min(HELD_MAX, self._connections_max() // HELD_SHARE):
             return
         self.count += 1
@@ -75,7 +76,7 @@ class Holds:
 
 
 def _network(address: str) -> str:
-    """Return what one host may choose its address from: with IPv6 that is a whole network."""
+    """Return the network from which one host may choose addresses; with IPv4, the address."""
     if ":" not in address:
         return address
     found = IPv6Address(address.partition("%")[0])

@@ -1,4 +1,4 @@
-"""What every answer tells a browser not to do: run, load, frame, guess or keep anything else."""
+"""The headers of every answer: they forbid browsers to run, load, frame, guess or store more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # headers are sent before the library is loaded, too (early.py)
     from aiohttp import web
 
-# Plain modules of JavaScript from here, which fetch from here; nothing is loaded or run besides.
+# JavaScript modules, styles, images and fetches from here; nothing else is loaded or run.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -19,15 +19,15 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Which version of which library answers is nobody's business.
+    # Hides the name and version of the HTTP library.
     "Server": "Odradek",
 }
 
 
 async def protect(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the headers on an answer; a handler's own Cache-Control counts."""
+    """Put the headers on an answer; a handler's own Cache-Control stays."""
     response.headers.update(HEADERS)
     is_page = request.path == "/" or request.path.startswith("/page/")
-    # A newer broker at the same address has other files: ask whether they have changed. What is
-    # told of the broker goes to no disk.
+    # A newer broker at the same address has other files, so browsers check for changes. Data of
+    # the broker must not be stored on a disk.
     response.headers.setdefault("Cache-Control", "no-cache" if is_page else "no-store")

@@ -1,11 +1,11 @@
-"""Bounds what a connection over HTTP may take: time, bytes, and the place of another one.
+"""Bounds the time and bytes of a connection over HTTP, and the number of connections.
 
     a request's head                arrives within 10 s of its first byte, or of the connection
-    a request                       is of at most 1 MiB, the body included, which nothing reads
-    an answer                       moves on within 30 s
+    a request                       has at most 1 MiB with its body, which nothing reads
+    an answer                       makes progress within 30 s
     a connection                    is idle for at most 75 s (aiohttp's part)
 
-The library reads and answers; this stands between it and the socket.
+aiohttp reads and answers; this module is between aiohttp and the socket.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KAFKAS = re.compile(rb"\x00\x00..\x00[\x03\x11\x12]\x00", re.DOTALL)
 
 
 class Limits:
-    """Makes the protocols of a listener's connections, and knows those that are open."""
+    """Creates the protocols of a listener's connections, and keeps those that are open."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Limits:
         connections_max: Callable[[], int],
         kafka_addresses: str,
     ) -> None:
-        """Have no connections yet; `kafka_addresses` are logged for clients at the wrong port."""
+        """Begin empty; `kafka_addresses` are logged for clients at the wrong port."""
         self._make, self.loop, self._connections_max = make, loop, connections_max
-        # Whose they are; a place is held from the first byte of a handshake, not from its end.
+        # By connection, its address; a connection has a place before its handshake begins.
         self._open: dict[LimitedProtocol, str] = {}
         self._counts: Counter[str] = Counter()
         self._serving: dict[asyncio.BaseTransport, LimitedProtocol] = {}
@@ -56,13 +56,13 @@ class Limits:
         self._kafka = Seldom(
             logger,
             loop.time,
-            "a client of Kafka's protocol came to the HTTP listener, have its bootstrap.servers "
-            f"name {kafka_addresses}",
+            "a client of Kafka's protocol came to the HTTP listener, set its bootstrap.servers "
+            f"to {kafka_addresses}",
         )
-        self._malformed = Seldom(logger, loop.time, "refused what is no request of HTTP")
+        self._malformed = Seldom(logger, loop.time, "refused bytes that are not an HTTP request")
 
     def admit(self, address: str) -> LimitedProtocol | None:
-        """Return the protocol for a connection of an address, None when there is no place."""
+        """Return the protocol for a connection from an address, None when there is no place."""
         limit = self._connections_max()
         if len(self._open) >= limit or self._counts[address] >= limit // 2:
             self._refused.note(address)
@@ -73,31 +73,31 @@ class Limits:
         return one
 
     def leave(self, one: LimitedProtocol) -> None:
-        """Give up a connection's place, if it has not been given up already."""
+        """Free a connection's place, unless it is free already."""
         address = self._open.pop(one, None)
         if address is not None:
             self._counts -= Counter({address: 1})
 
     def serve(self, transport: asyncio.BaseTransport, one: LimitedProtocol) -> None:
-        """Take note of what a connection's requests will come by."""
+        """Remember the transport of a connection's requests."""
         self._serving[transport] = one
 
     def forget(self, transport: asyncio.BaseTransport) -> None:
-        """Take note that no more come."""
+        """Forget a transport: no more requests come from it."""
         self._serving.pop(transport, None)
 
     def began(self, transport: asyncio.BaseTransport | None) -> None:
-        """Take note that a request has arrived on a connection, its head at least."""
+        """Note that the head of a request has arrived on a connection."""
         if transport in self._serving:
             self._serving[transport].began()
 
     def ended(self, transport: asyncio.BaseTransport | None) -> None:
-        """Take note that it was answered."""
+        """Note that the request was answered."""
         if transport in self._serving:
             self._serving[transport].ended()
 
     def note_malformed(self, transport: asyncio.BaseTransport | None) -> None:
-        """Take note of bytes that are no request; nothing of them goes to the log."""
+        """Log that bytes were not a request, without the bytes."""
         one = self._serving.get(transport) if transport is not None else None
         address = address_of(transport) if transport is not None else ""
         if one is not None and one.is_kafkas:
@@ -107,14 +107,14 @@ class Limits:
 
 
 class LimitedProtocol(asyncio.Protocol):
-    """One connection, which is reset when it goes beyond a limit."""
+    """One connection, which is reset when it exceeds a limit."""
 
     def __init__(self, limits: Limits, inner: asyncio.Protocol) -> None:
         self._limits, self._inner = limits, inner
         self._transport: asyncio.Transport | None = None
         self._is_answering = False
         self._received_bytes = 0
-        # Whether the connection began as one of Kafka's protocol does.
+        # Whether the first bytes look like Kafka's protocol.
         self.is_kafkas = False
         self._is_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
@@ -122,14 +122,14 @@ class LimitedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
-        # uvloop's transports are of no class of asyncio's.
+        # uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._limits.serve(transport, self)
         self._inner.connection_made(transport)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what was received, as long as it is not too much."""
+        """Pass received bytes on, unless they are too many."""
         if self._transport is None:
             return
         if not self._is_begun:
@@ -143,26 +143,26 @@ class LimitedProtocol(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Hand on the end of what the client sends."""
+        """Pass the end of the client's stream on."""
         return self._inner.eof_received() if self._transport is not None else None
 
     def pause_writing(self) -> None:
-        """Take note that the client does not read as fast as it is answered."""
+        """Begin to limit the time in which a slow client may read nothing."""
         self._inner.pause_writing()
         if self._stall_timer is None:
             self._stall_timer = self._limits.loop.call_later(
-                STALL_S, self._reset, "answer is not read"
+                STALL_S, self._reset, "answer was not read"
             )
 
     def resume_writing(self) -> None:
-        """Take note that it goes on reading."""
+        """Stop that limit: the client reads again."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
         self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Give up the place."""
+        """Free the connection's place."""
         transport, self._transport = self._transport, None
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
@@ -173,20 +173,20 @@ class LimitedProtocol(asyncio.Protocol):
             self._inner.connection_lost(error)
 
     def began(self) -> None:
-        """Take note that a request's head has arrived."""
+        """Note that a request's head has arrived."""
         self._is_answering, self._received_bytes = True, 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
     def ended(self) -> None:
-        """Take note that the request was answered."""
+        """Note that the request was answered."""
         self._is_answering, self._received_bytes = False, 0
 
     def _await_head(self) -> None:
         if self._head_timer is None:
             self._head_timer = self._limits.loop.call_later(
-                HEAD_S, self._reset, "request does not arrive"
+                HEAD_S, self._reset, "request did not arrive"
             )
 
     def _reset(self, why: str) -> None:
@@ -198,6 +198,6 @@ class LimitedProtocol(asyncio.Protocol):
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return who is on the other end, "" where that is not known any more."""
+    """Return the address of the client, "" when it is not known any more."""
     peer = transport.get_extra_info("peername")
     return plain_address(str(peer[0])) if peer else ""

@@ -1,8 +1,8 @@
-"""What is answered, and told in the log, where bytes are no request.
+"""Answers and logs bytes that are not a request.
 
-The library would log the bytes with a traceback, for each of them: whoever connects could fill the
-disk, and a token that stands in a header ending wrongly would be in the log. The answer would name
-the library and its version, and lack what every answer says (headers.py).
+aiohttp would log the bytes with a traceback, each time: any client could fill the disk, and a
+token in a malformed header would be in the log. Its answer would name the library and its version,
+and lack the headers of every answer (headers.py).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from broker.web.requests import answer
 
 logger = logging.getLogger(__name__)
 
-# Of a request's head, and of its body.
+# Errors in the head and in the body of a request.
 _MALFORMED = (HttpProcessingError, web.RequestPayloadError)
 
 
 class RequestHandler(web.RequestHandler):
-    """The library's part of a connection, which tells as little of strangers as can be."""
+    """aiohttp's part of a connection, without its log and answers for malformed requests."""
 
     def __init__(self, manager: web.Server, limits: Limits, **settings: Any) -> None:
         super().__init__(manager, **settings)
         self._limits = limits
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Tell of a bug with its trace; what is wrong with a request is none."""
+        """Log a bug with its trace, and a malformed request in one line."""
         if isinstance(kw.get("exc_info"), _MALFORMED):
             self._limits.note_malformed(self.transport)
         else:
@@ -44,11 +44,11 @@ class RequestHandler(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer to what is no request, or to what a bug has kept from an answer."""
+        """Return the answer to a malformed request, or to a request that hit a bug."""
         if not isinstance(exc, _MALFORMED):
             return super().handle_error(request, status, exc, message)
         self.log_exception("", exc_info=exc)
-        body = {"error": f"this is no request of HTTP: {type(exc).__name__}"}
+        body = {"error": f"this is not an HTTP request: {type(exc).__name__}"}
         response = answer(body, status, {**HEADERS, "Cache-Control": "no-store"})
         response.force_close()
         return response

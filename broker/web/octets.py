@@ -2,9 +2,9 @@
 
     {"size_bytes": 6291456, "is_cut": true, "text": "the beginning"}
 
-What is no text is shown as "hex" instead; the latest value of a key as "base64" as well.
+Bytes that are not text are shown as "hex" instead; the latest value of a key also as "base64".
 
-A record has `headers_left_out` as well: how many of its headers are not shown.
+A record also has `headers_left_out`: the number of its headers that are not shown.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from cleaner.reading.excerpts import Bounds, Cut, Excerpt
 
 Json = dict[str, object]
 
-# Of what is only shown on the side: keys in findings, and in headers.
+# The bound of bytes that are shown on the side: keys in findings, keys of records, headers.
 SHOWN_BYTES_MAX = 4096
 HEADERS_MAX = 100
 _UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
 def bounds(value_bytes_max: int) -> Bounds:
-    """Return how much of a record is shown."""
+    """Return the bounds of a shown record."""
     return Bounds(SHOWN_BYTES_MAX, value_bytes_max, HEADERS_MAX, SHOWN_BYTES_MAX)
 
 
 def cut(data: bytes) -> Cut:
-    """Cut what is only shown on the side."""
+    """Cut bytes that are shown on the side."""
     return Cut(data[:SHOWN_BYTES_MAX], len(data))
 
 
 def as_text_or_hex(one: Cut | None) -> Json | None:
-    """Show bytes as text where they are, else in hexadecimal digits."""
+    """Show bytes as text if they are text, else in hexadecimal digits."""
     if one is None:
         return None
     text = _text(one)
@@ -42,20 +42,20 @@ def as_text_or_hex(one: Cut | None) -> Json | None:
 
 
 def as_text_and_base64(one: Cut | None) -> Json | None:
-    """Show bytes as base64, and as text where they are."""
+    """Show bytes as base64, and as text if they are text."""
     if one is None:
         return None
     return {"text": _text(one), "base64": base64.b64encode(one.data).decode(), **_size(one)}
 
 
 def header_name(name: Cut) -> Json:
-    """Show the key of a header; it is text by its definition."""
+    """Show the key of a header; Kafka defines it as text."""
     text = _UTF_8("replace").decode(name.data, final=not name.is_cut)
     return {"key": text, "key_size_bytes": name.size_bytes, "key_is_cut": name.is_cut}
 
 
 def headers_left_out(one: Excerpt) -> Json:
-    """Show how many headers of a record are not shown."""
+    """Show the number of a record's headers that are left out."""
     return {"headers_left_out": one.headers_left_out}
 
 
@@ -65,7 +65,7 @@ def _size(one: Cut) -> Json:
 
 def _text(one: Cut) -> str | None:
     try:
-        # A character that the cut has torn is no sign of bytes that are no text.
+        # A character torn by the cut does not mean that the bytes are not text.
         return _UTF_8().decode(one.data, final=not one.is_cut)
     except UnicodeDecodeError:
         return None

@@ -1,11 +1,11 @@
-"""Keeps the pages of other sites out: what a browser sends for them is refused.
+"""Refuses the requests that a browser sends for the pages of other sites.
 
-A browser sends requests for any page to any address, but does not let the page read the answers of
-another site unless that site agrees, which nothing here does (no CORS). What is left:
+A browser sends requests for any page to any address, but the page may not read the answers of
+another site unless that site agrees, which no answer here does (no CORS). Two cases remain:
 
     requests that change or cost something      refused by Origin and Sec-Fetch-Site
-    a site whose name is made to lead here      (DNS rebinding) is the same site to a browser, and
-                                                refused by the name that was asked for
+    a name of another site that resolves here   (DNS rebinding) is the same site to a browser, and
+                                                refused by the name in the header Host
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from aiohttp import web
 
 from broker.web.requests import Problem
 
-_OWN_SITE = ("same-origin", "none")  # none: a person has typed the address
+_OWN_SITE = ("same-origin", "none")  # none: a person typed the address
 _SAFE_METHODS = ("GET", "HEAD")
 
 
 def refuse_other_names(request: web.Request, names: Collection[str]) -> None:
-    """Raise Problem for a request that asks for a name which is not this broker's.
+    """Raise Problem for a request whose host is not a name of this broker.
 
-    `names` are its own, in lower case, besides localhost and addresses. Beyond loopback names
-    without a dot are, too: those are a local network's, and no site's.
+    `names` are its names in lower case; localhost and addresses are allowed, too. Names without
+    a dot are allowed beyond loopback: they belong to a local network, not to a site.
     """
     asked = request.headers.get("Host")
-    if asked is None:  # HTTP 1.0, which no browser speaks
+    if asked is None:  # HTTP 1.0, which no browser uses
         return
     try:
         name = (urlsplit(f"//{asked}").hostname or "").removesuffix(".")
@@ -42,15 +42,15 @@ def refuse_other_names(request: web.Request, names: Collection[str]) -> None:
     except ValueError:
         raise Problem(
             403,
-            f"{asked} is no name of this broker: ask for localhost, or for an address, or add the "
-            "name to odradek.http.hosts",
+            f"{asked} is not a name of this broker: use localhost or an address, or add the name "
+            "to odradek.http.hosts",
         ) from None
 
 
 def refuse_other_sites(request: web.Request) -> None:
     """Raise Problem when a browser says that the request comes from a page of another site.
 
-    A link from there to here may be followed; what it leads to cannot be read there.
+    A browser may follow a link from there to here; the other page cannot read the answer.
     """
     origin = request.headers.get("Origin")
     is_other = origin is not None and _site_of(origin) != request.headers.get("Host")
@@ -63,11 +63,11 @@ def refuse_other_sites(request: web.Request) -> None:
         )
         is_other |= not is_link
     if is_other:
-        raise Problem(403, f"the page of {origin or 'another site'} may ask for nothing here")
+        raise Problem(403, f"pages of {origin or 'another site'} may not send requests here")
 
 
 def own_names(hosts: Collection[str]) -> frozenset[str]:
-    """Return this machine's own name and those given, as they are compared."""
+    """Return this machine's name and other given names, in the form for comparison."""
     names = (socket.gethostname(), *hosts)
     return frozenset(one.lower().removesuffix(".") for one in names if one)
 
@@ -76,7 +76,7 @@ def _site_of(origin: str) -> str:
     try:
         return urlsplit(origin).netloc
     except ValueError:
-        return ""  # which no request asks for
+        return ""  # equals no host of a request
 
 
 def _is_loopback(request: web.Request) -> bool:

@@ -1,7 +1,7 @@
-"""The web page: files that a browser gets as they are, with nothing from outside.
+"""The web page: files that a browser gets unchanged, with nothing from other sites.
 
-Nothing is built and nothing fetched from elsewhere: plain modules of JavaScript, and a policy
-(broker/web/headers.py) that has the browser refuse whatever else would be loaded or run.
+The page has no build step and fetches nothing from elsewhere: it is plain JavaScript modules, and
+a policy (broker/web/headers.py) makes the browser refuse to load or run anything else.
 """
 
 from __future__ import annotations

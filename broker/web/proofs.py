@@ -4,9 +4,9 @@
     GET  /api/get?topic=T&key=K[&key_format=text|hex|base64][&partition=P][&isolation=…]
                  [&value_bytes=N]
 
-Both read logs in threads, and stop when nobody waits for the answer any more. Of a value the
-first MiB is in the answer, or less where `value_bytes` says so: it comes as text and as base64, in
-one piece. The whole of a larger one is read by Kafka's protocol.
+Both read logs in threads, and stop when the client has gone. A value in an answer is cut to one
+MiB, or to `value_bytes`: it comes as text and as base64, in one piece. Use Kafka's protocol to
+read the whole of a larger value.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 # A proof has up to cleaner.proof.guarantees.KEYS_MAX keys in memory: one at a time.
 _PROOFS_MAX, _PROOFS_WAITING_MAX = 1, 8
-# What is answered of a value: as JSON, text and base64 may take nine times as much.
+# The bytes of a value in an answer: as JSON, text and base64 may take nine times as much.
 VALUE_BYTES_MAX = 1 << 20
-# What is told of a cleaning (cleaner.passes.stats.CleanResult).
+# The facts of a cleaning in an answer (cleaner.passes.stats.CleanResult).
 _TOLD_OF_RUN = (
     "first_dirty_offset",
     "end_offset",
@@ -74,7 +74,7 @@ def add_routes(app: web.Application, broker: WebServices, access: Access, looks:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which key a request wants the latest value of, and how much of it."""
+    """The key whose latest value a request wants, and the bounds of the answer."""
 
     topic: Topic
     numbers: Sequence[int]
@@ -93,7 +93,7 @@ class ProofApi:
         self._is_stopping = False
 
     async def stop(self, app: web.Application) -> None:
-        """Have all threads stop, and what was asked to be cleaned."""
+        """Stop all threads, and the cleanings that requests wait for."""
         self._is_stopping = True
         for pace, log in self._paces.items():
             pace.stop()
@@ -110,9 +110,9 @@ class ProofApi:
         if not is_dry and not topic.config.compact:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep"
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"
-            raise Problem(409, f"{cause}: only a dry run can look at it")
+            raise Problem(409, f"{cause}: only a dry run can verify it")
         told = []
-        # A proof takes one of the turns of looks, too, but does not wait for a proof in there.
+        # A proof also takes a turn of looks, but waits for other proofs outside of it.
         async with self._proofs.turn(request), self._looks.turn(request):
             for number in numbers:
                 if self._is_stopping or is_gone(request):
@@ -137,19 +137,19 @@ class ProofApi:
         value_bytes = VALUE_BYTES_MAX if value_bytes is None else value_bytes
         if value_bytes > VALUE_BYTES_MAX:
             cause = f"value_bytes={value_bytes} is out of range: 0 to {VALUE_BYTES_MAX}"
-            raise Problem(400, f"{cause}; a whole value is read by Kafka's protocol")
+            raise Problem(400, f"{cause}; use Kafka's protocol to read a whole value")
         asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
         async with self._looks.turn(request) as turn:
             return await turn.send(request, await self._look_up(request, asked))
 
     def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
-        """Return the topic and the partitions that a request is about."""
+        """Return the topic and the partitions that a request names."""
         return topic_of(self._broker, parameters.text("topic"), parameters.number("partition"))
 
     async def _verify(
         self, request: web.Request, topic: Topic, number: int, is_dry: bool
     ) -> dict[str, Any]:
-        """Verify a partition; what goes wrong with it is part of the answer."""
+        """Verify a partition; an error is part of the answer."""
         broker = self._broker
         try:
             log = _log_of(topic, number)
@@ -164,14 +164,14 @@ class ProofApi:
                 )
                 return _told(await while_asked(request, pace, work))
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
-            logger.warning("verified nothing of log=%s-%d: %s", topic.name, number, error)
+            logger.warning("could not verify log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}
 
     async def _look_up(self, request: web.Request, asked: Asked) -> web.Response:
         """Look for a key where Kafka's default partitioner puts it, else in all partitions.
 
-        Of those that another partitioner, or another number of partitions, has scattered, the
-        one with the latest timestamp counts.
+        Another partitioner, or a change of the number of partitions, may have put records of the
+        key into several partitions: the one with the latest timestamp counts.
         """
         topic = asked.topic
         first = partition_of_key(asked.key, len(topic.partitions))
@@ -244,7 +244,7 @@ def _log_of(topic: Topic, number: int) -> Log:
 def _parse_key(parameters: Parameters) -> bytes:
     text = parameters.text("key")
     if text is None:
-        raise Problem(400, "say which key: &key=…")
+        raise Problem(400, "name the key: &key=…")
     form = parameters.text("key_format") or "text"
     try:
         if form == "text":
@@ -254,7 +254,7 @@ def _parse_key(parameters: Parameters) -> bytes:
         if form == "base64":
             return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise Problem(400, f"the key is no {form}: {error}") from error
+        raise Problem(400, f"the key is not {form}: {error}") from error
     raise Problem(400, "key_format is text, hex or base64")
 
 

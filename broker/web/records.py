@@ -3,10 +3,10 @@
     GET /api/records?topic=T[&partition=P][&limit=N][&search=S][&before=P:OFFSET,…]
     GET /api/latest?topic=T[&partition=P][&limit=N][&search=S]
 
-`search` keeps records whose key (with /api/records: or value) has the text in it. One request
-reads, unpacks, decodes and answers so much at most; the answer says in `before` which records were
-not looked at, and the next request goes on there. A latest record without a value says that the
-key was deleted. Of keys, values and headers the beginnings are shown (broker/web/octets.py).
+`search` keeps records whose key (with /api/records: or value) contains the text. The bytes and
+records of one request are bounded; `before` in the answer is the place from which the next request
+continues. A latest record without a value means that the key was deleted. Keys, values and headers
+are cut to their beginnings (broker/web/octets.py).
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 
 RECORDS_DEFAULT, RECORDS_MAX = 50, 1000
-# What one request reads at most, what that may unpack to, and how many records it decodes, of all
-# partitions together: a second or two. Each partition has an equal share, and is looked at for one
-# step however small that is.
+# The bounds of the bytes that one request reads, of their decompressed size, and of the records
+# that it decodes, all partitions together: a second or two. Partitions have equal shares, and at
+# least one step is taken in each, however small its share.
 READ_BYTES_MAX = 64 << 20
 UNPACKED_BYTES_MAX = 256 << 20
 DECODED_MAX = 200_000
-# With so many shares taken, no more partitions are looked at.
+# Once a request has exceeded its bounds by this factor, it reads no further partition.
 _SHARES_MAX = 4
-# What is shown of all records together: JSON may take six times as much.
+# The bytes of all records in an answer: JSON may take six times as much.
 SHOWN_BYTES_MAX = 2 << 20
-# What is shown of a value.
+# The bytes of a value in an answer.
 _VALUE_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request wants to see."""
+    """The parameters of a request."""
 
     topic: Topic
     partitions: tuple[int, ...]
@@ -65,7 +65,7 @@ class Asked:
     is_latest: bool
 
     def newest(self) -> Newest:
-        """Return what chooses the records to show of one partition."""
+        """Return a collector that chooses the records of one partition."""
         return LatestOnly(self.search) if self.is_latest else Matching(self.search)
 
 
@@ -73,7 +73,7 @@ class Asked:
 class Page:
     """The newest records of some partitions; one thread at a time adds to it.
 
-    They come by time, but within a partition by offset, whatever the timestamps there say.
+    They are ordered by time, but within a partition by offset, whatever its timestamps are.
     """
 
     limit: int
@@ -84,7 +84,7 @@ class Page:
     decoded: int = 0
 
     def add(self, partition: int, found: Found) -> None:
-        """Add what was found of a partition; what is not shown has to be looked at again."""
+        """Add the records of a partition; those that have no room are left to later requests."""
         self.read_bytes += found.read_bytes
         self.unpacked_bytes += found.unpacked_bytes
         self.decoded += found.decoded
@@ -108,7 +108,7 @@ class Page:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more partitions are looked at."""
+        """Whether the request reads no further partition."""
         return (
             self.unpacked_bytes >= _SHARES_MAX * UNPACKED_BYTES_MAX
             or self.decoded >= _SHARES_MAX * DECODED_MAX
@@ -124,7 +124,7 @@ class Page:
 
 
 def add_record_routes(app: web.Application, broker: WebServices, looks: Turns) -> None:
-    """Add what is asked about records to an application."""
+    """Add the routes about records to an application."""
     routes = RecordRoutes(broker, looks)
     app.router.add_get("/api/records", routes.records)
     app.router.add_get("/api/latest", routes.latest)
@@ -140,7 +140,7 @@ class RecordRoutes:
         self._is_stopping = False
 
     async def stop(self, app: web.Application) -> None:
-        """Have all threads stop."""
+        """Stop all threads."""
         self._is_stopping = True
         for pace in self._paces:
             pace.stop()
@@ -201,7 +201,7 @@ def _is_closed(log: Log) -> Callable[[], bool]:
 
 
 def _add(page: Page, asked: Asked, number: int, moment: Moment, pace: Pace) -> None:
-    """Look at a partition; in a thread."""
+    """Read a partition; in a thread."""
     share = len(asked.partitions)
     found = browse(
         hold(moment),

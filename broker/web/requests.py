@@ -1,6 +1,6 @@
-"""What the JSON routes share: parameters, partitions by name, problems as answers.
+"""Helpers of the JSON routes: parameters, partitions by name, problems as answers.
 
-A problem is answered with a status and {"error": "what to change"}.
+A problem is answered with a status and {"error": "the advice"}.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ to_json = partial(json.dumps, indent=2)
 
 
 class Problem(Exception):
-    """A request that is not carried out; says what to change."""
+    """A request that is not carried out; the message says what to change."""
 
     def __init__(
         self,
@@ -36,17 +36,17 @@ class Problem(Exception):
         headers: Mapping[str, str] | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """`facts` go beside the message."""
+        """`facts` are further members of the answer."""
         super().__init__(message)
         self.status = status
         self.headers, self.facts = headers or {}, facts or {}
 
 
 class Answer(web.Response):
-    """A response that gives up its body once it is sent.
+    """A response that frees its body once it is sent.
 
-    The library keeps a connection's last response until the next request, which may not come for
-    75 s: 256 connections kept 2 GB of what they had received.
+    aiohttp keeps a connection's last response until the next request, which may not come for
+    75 s: 256 connections kept 2 GB of sent responses.
     """
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -60,7 +60,7 @@ class Answer(web.Response):
 def answer(
     body: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Answer with JSON that a person can read, too."""
+    """Answer with JSON that is indented for people."""
     return Answer(
         text=to_json(body) + "\n",
         status=status,
@@ -70,39 +70,39 @@ def answer(
 
 
 async def answer_from_thread(make: Callable[[], object], status: int = 200) -> web.Response:
-    """Answer with what a function returns, called in a thread: large bodies take a while."""
+    """Answer with the result of a function, called in a thread: large bodies take a while."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, lambda: answer(make(), status))
 
 
 class Parameters:
-    """The query of a request; raises Problem for one that is unknown, doubled or no value."""
+    """The query of a request; raises Problem for unknown, repeated and invalid parameters."""
 
     def __init__(self, request: web.Request, known: Iterable[str]) -> None:
         self._query = request.query
         known = list(known)
         for name in self._query:
             if name not in known:
-                told = f"known are {', '.join(known)}" if known else "there are none here"
-                raise Problem(400, f"{name} is no parameter: {told}")
+                told = f"use {', '.join(known)}" if known else "there are none here"
+                raise Problem(400, f"{name} is not a parameter: {told}")
             if len(self._query.getall(name)) > 1:
-                raise Problem(400, f"{name} is there twice: say it once")
+                raise Problem(400, f"{name} is repeated: give it once")
 
     def text(self, name: str) -> str | None:
-        """Return a parameter, None when it is not there."""
+        """Return a parameter, None when it is missing."""
         return self._query.get(name)
 
     def number(self, name: str, digits_max: int = 10) -> int | None:
-        """Return a whole number from 0 on, None when it is not there."""
+        """Return a whole number of 0 or more, None when it is missing."""
         text = self._query.get(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= digits_max):
-            raise Problem(400, f"{name}={text} is no number: write it in digits")
+            raise Problem(400, f"{name}={text} is not a number: write it in digits")
         return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return whether something is wanted."""
+        """Return a parameter that is true or false."""
         text = self._query.get(name)
         if text is None:
             return default
@@ -114,9 +114,9 @@ class Parameters:
 def topic_of(
     broker: WebServices, name: str | None, partition: int | None
 ) -> tuple[Topic, Sequence[int]]:
-    """Return a topic with all its partitions' numbers, or one of them; raises Problem."""
+    """Return a topic with the numbers of all partitions, or of one. Raises Problem."""
     if not name:
-        raise Problem(400, "say which topic: ?topic=…")
+        raise Problem(400, "name the topic: ?topic=…")
     found = broker.topics.get(name)
     if found is None:
         names = sorted(one.name for one in broker.topics)
@@ -134,7 +134,7 @@ def topic_of(
 
 
 def logs_of(broker: WebServices, topic: str, partition: int | None) -> list[Log]:
-    """Return the logs of a topic, or of one of its partitions; raises Problem."""
+    """Return the logs of a topic, or of one of its partitions. Raises Problem."""
     found, numbers = topic_of(broker, topic, partition)
     try:
         logs = [found.log(one) for one in numbers]

@@ -2,10 +2,10 @@
 
     /health/live    200 as long as the process serves; for liveness probes
     /health/ready   200 while clients are accepted, else 503; for readiness probes
-    /health         the problems there are, 503 when there are some; for alerts and people
+    /health         the list of problems, 503 unless it is empty; for alerts and people
 
-It is started after the Kafka listeners, so that loading the HTTP library delays no client; before
-and after it early.py answers.
+It starts after the Kafka listeners, so that loading the HTTP library delays no client; early.py
+answers before and after it.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long a stop waits for answers that are on their way.
+# How long a stop waits for answers that are being sent.
 _DRAIN_S = 1.0
-# Requests that read logs: each holds a batch, which may unpack to 100 MiB.
+# Requests that read logs: each holds a batch, which may decompress to 100 MiB.
 _LOOKS_MAX, _LOOKS_WAITING_MAX = 2, 16
-# Requests that go over all topics, partitions or groups.
+# Requests that list all topics, partitions or groups.
 _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 
 
@@ -61,7 +61,7 @@ class HttpServer:
     """Serves the broker's state over HTTP; the event loop owns it."""
 
     def __init__(self, broker: WebServices, certificate: Certificate | None) -> None:
-        """Make the admin token; with a `certificate` connections are over TLS."""
+        """Create the admin token; with a `certificate`, connections use TLS."""
         self._broker = broker
         config = broker.configs.of(HttpConfig)
         self._certificate = certificate
@@ -77,7 +77,7 @@ class HttpServer:
         )
         self._guard = Guard(self.access, lambda: names)
         self._looks = Turns("look at logs", _LOOKS_MAX, _LOOKS_WAITING_MAX)
-        self._lists = Turns("list what there is", _LISTS_MAX, _LISTS_WAITING_MAX)
+        self._lists = Turns("list topics or groups", _LISTS_MAX, _LISTS_WAITING_MAX)
         self._scrapes = Turns("read metrics", _LISTS_MAX, _LISTS_WAITING_MAX)
         app = web.Application(
             middlewares=[self._guard.handle], client_max_size=REQUEST_BYTES_MAX
@@ -135,7 +135,7 @@ class HttpServer:
             access_log=None,
             keepalive_timeout=IDLE_S,
             lingering_time=_DRAIN_S,
-            # Nothing reads a body; the library would unpack it to throw it away.
+            # Nothing reads a body; aiohttp would decompress it to throw it away.
             auto_decompress=False,
         )
 
@@ -165,7 +165,7 @@ class HttpServer:
         return Answer(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _live(self, _: web.Request) -> web.Response:
-        """Answer 200: the event loop works, so a restart would mend nothing."""
+        """Answer 200: the event loop works, so a restart would repair nothing."""
         return answer({"status": "ok"})
 
     async def _ready(self, _: web.Request) -> web.Response:
@@ -175,13 +175,13 @@ class HttpServer:
         return answer({"status": "stopping"}, 503, {"Retry-After": "1"})
 
     async def _health(self, request: web.Request) -> web.Response:
-        """Answer with all that an operator has to look at, 503 when there is something.
+        """Answer with the problems that an operator should look at; 503 when there are some.
 
-        A broker with problems serves all the same, so neither a restart nor a load balancer
-        should depend on this.
+        A broker with problems still serves, so neither restarts nor load balancers should depend
+        on this.
         """
         problems = self._broker.problems()
         if problems and not self.access.may_read(request):
-            problems = [f"{len(problems)} of them: what they are takes a token"]
+            problems = [f"{len(problems)} of them: reading them needs a token"]
         status = "failing" if problems else "ok"
         return answer({"status": status, "problems": problems}, 503 if problems else 200)

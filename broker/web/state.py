@@ -1,14 +1,14 @@
-"""The broker as a whole over HTTP: what it is, and a stream of what happens.
+"""The broker as a whole over HTTP: its state, its load, and a stream of events.
 
     GET /api/broker     version, cluster, addresses, data directories, problems
     GET /api/samples[?since_ms=T]   its load, second by second, for a quarter of an hour
-    GET /api/events     server-sent events, for as long as somebody listens
+    GET /api/events     server-sent events, until the listener leaves
 
-    event: tick         once a second: how it is now
-    event: cleaner      a cleaning has begun or ended, or a quarantine: ask /api/cleaner again
+    event: tick         once a second: the present state
+    event: cleaner      a cleaning or a quarantine has begun or ended: read /api/cleaner again
 
-Events tell that something has changed and little more; who wants to know asks the other routes.
-So a listener that falls behind loses nothing but time, and what it has not read is dropped.
+Events say that something has changed and little more; listeners read the other routes for details.
+So a listener that falls behind loses no data, and its unread events are dropped.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 
 LISTENERS_MAX = 64
-# Of one address, so that there is a place for another.
+# From one address, so that others have places, too.
 LISTENERS_PER_ADDRESS_MAX = 32
-# How soon a cleaning that has begun or ended is told.
+# The delay until an event reports that a cleaning has begun or ended.
 _LOOK_S = 0.25
 _LOOKS_PER_TICK = 4
-# What a listener may leave unread.
+# The events that a listener may leave unread.
 _UNREAD_MAX = 8
 
 
 def add_state_routes(app: web.Application, broker: WebServices, access: Access) -> None:
-    """Add what is asked about the broker to an application."""
+    """Add the routes about the broker to an application."""
     routes = StateRoutes(broker, access)
     app.router.add_get("/api/broker", routes.broker)
     app.router.add_get("/api/samples", routes.samples)
@@ -55,7 +55,7 @@ def add_state_routes(app: web.Application, broker: WebServices, access: Access) 
 
 
 class StateRoutes:
-    """Answers, and the task that looks for what is new; the event loop owns both."""
+    """Answers, and the task that looks for changes; the event loop owns both."""
 
     def __init__(self, broker: WebServices, access: Access) -> None:
         self._broker, self._access = broker, access
@@ -72,7 +72,7 @@ class StateRoutes:
         self._send(b"")
 
     async def broker(self, request: web.Request) -> web.Response:
-        """Tell what the broker is."""
+        """Answer with the broker's identity and state."""
         Parameters(request, ())
         broker = self._broker
         told = {
@@ -97,7 +97,7 @@ class StateRoutes:
         return await answer_from_thread(body)
 
     async def samples(self, request: web.Request) -> web.Response:
-        """Tell the samples of the load after a moment, column by column."""
+        """Answer with the samples of the load after a moment, column by column."""
         since_ms = Parameters(request, ("since_ms",)).number("since_ms", digits_max=15) or 0
         told = self._broker.samples.as_json(since_ms)
         return await answer_from_thread(lambda: told)
@@ -106,11 +106,14 @@ class StateRoutes:
         """Send events until the listener leaves, or the broker stops."""
         Parameters(request, ())
         if len(self._listeners) >= LISTENERS_MAX:
-            raise Problem(503, f"{LISTENERS_MAX} listen already: close a page, or ask /api/broker")
+            raise Problem(
+                503, f"{LISTENERS_MAX} clients listen already: close a page, or use /api/broker"
+            )
         address = address_of(request.transport) if request.transport is not None else ""
         if self._counts[address] >= LISTENERS_PER_ADDRESS_MAX:
             raise Problem(
-                503, f"{LISTENERS_PER_ADDRESS_MAX} of {address} listen already: close a page"
+                503,
+                f"{LISTENERS_PER_ADDRESS_MAX} clients of {address} listen already: close a page",
             )
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         stream = web.StreamResponse(headers=headers)
@@ -132,7 +135,7 @@ class StateRoutes:
         return stream
 
     async def _look(self) -> None:
-        """Look for news while somebody listens."""
+        """Look for changes while somebody listens."""
         looks, known = 0, self._marks()
         while self._listeners:
             await asyncio.sleep(_LOOK_S)
@@ -146,7 +149,7 @@ class StateRoutes:
         self._looking = None
 
     def _marks(self) -> object:
-        """Return what differs once a cleaning has begun or ended."""
+        """Return a value that changes when a cleaning begins or ends."""
         desk = self._broker.cleaner.desk
         running = frozenset(one.key for one in desk.progress.running)
         return running, desk.runs.ended_count, desk.progress.quarantined

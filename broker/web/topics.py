@@ -1,10 +1,10 @@
-"""The topics over HTTP: what they hold, how clean that is, and what becomes of it.
+"""The topics over HTTP: their bytes, how clean these are, and the next cleaning.
 
-    GET /api/topics            all topics, with the bytes of their partitions taken together
+    GET /api/topics            all topics, with the total bytes of their partitions
     GET /api/topic?topic=T     one topic: its settings, and each of its partitions
 
-Bytes are told as the cleaner sees them: `clean`, `dirty` (would be cleaned now), `waiting` (will
-be, but not yet), `active` (of the segment that is written), and `kept` where nothing is compacted.
+Bytes are divided as the cleaner sees them: `clean`, `dirty` (cleanable now), `waiting` (cleanable
+later), `active` (of the active segment), and `kept` where nothing is compacted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 Bytes = dict[str, int]
 
-# So many are shown in one turn of the event loop.
+# The logs that are shown in one turn of the event loop.
 _LOGS_AT_ONCE = 100
 _NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
 
 
 def add_topic_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
-    """Add what is asked about topics to an application."""
+    """Add the routes about topics to an application."""
     routes = TopicRoutes(broker)
     app.router.add_get("/api/topics", lists.in_turn(routes.topics))
     app.router.add_get("/api/topic", lists.in_turn(routes.topic))
@@ -46,7 +46,7 @@ class TopicRoutes:
         self._broker = broker
 
     async def topics(self, request: web.Request) -> web.Response:
-        """Tell of all topics."""
+        """Answer with all topics."""
         Parameters(request, ())
         topics = list(self._broker.topics)
         seen = await self._see(topics)
@@ -61,7 +61,7 @@ class TopicRoutes:
         return await answer_from_thread(body)
 
     async def topic(self, request: web.Request) -> web.Response:
-        """Tell of a topic and its partitions."""
+        """Answer with a topic and its partitions."""
         parameters = Parameters(request, ("topic",))
         topic, _ = topic_of(self._broker, parameters.text("topic"), None)
         seen = await self._see([topic])
@@ -85,7 +85,7 @@ class TopicRoutes:
 
 
 async def _rows(logs: Iterable[Log], seen: Mapping[Log, Seen]) -> dict[Log, Json]:
-    """Show partitions, letting the event loop do other things meanwhile."""
+    """Show partitions; the event loop does other work meanwhile."""
     rows: dict[Log, Json] = {}
     for at, log in enumerate(list(logs), 1):
         rows[log] = _row(log, seen.get(log))
@@ -115,7 +115,7 @@ def _topic(topic: Topic, rows: Sequence[Json]) -> Json:
 
 
 def _row(log: Log, seen: Seen | None) -> Json:
-    """Show a partition; the loop's part is short, since thousands are shown at a time."""
+    """Show a partition; it has to be fast, since one request may show thousands."""
     told: Json = {
         "partition": log.partition,
         "log_start_offset": log.log_start_offset,

@@ -1,7 +1,7 @@
-"""How many requests do at a time what takes long, and how many wait for their turn.
+"""Bounds the number of long requests that run at a time, and of those that wait for a turn.
 
-Threads share the interpreter, and each look at a log may hold tens of MiB: without a bound, as
-many as there are connections would.
+Threads share the interpreter, and each request that reads a log may hold tens of MiB: without a
+bound, all connections could do so at once.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from cleaner.passes.throttle import Pace
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-# How soon it is noticed that a client has gone.
+# The interval of checks whether a client has gone.
 _GONE_CHECK_S = 0.5
-# How long a turn lasts at most once an answer is being sent: a client that does not read it keeps
-# it in memory until the connection is reset (broker/web/limits.py), but no one else waiting.
+# The longest time that a turn lasts while its answer is sent: the answer to a client that does not
+# read stays in memory until the connection is reset (broker/web/limits.py), but other requests
+# do not wait for it.
 _SENDING_S = 5.0
 _RETRY = {"Retry-After": "1"}
 
 
 class Turn:
-    """A turn that one request has."""
+    """The turn of one request."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
         self._is_over = False
 
     def end(self) -> None:
-        """Give the turn to the next request that waits, unless that has been done."""
+        """Give the turn to the next request that waits; do nothing if it is over."""
         if not self._is_over:
             self._is_over = True
             self._places.release()
 
     async def send(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-        """Send an answer: as long as the client reads, so few are in memory as there are turns."""
+        """Send an answer within the turn: if clients read, each turn has one answer in memory."""
         asyncio.get_running_loop().call_later(_SENDING_S, self.end)
-        with suppress(ConnectionError):  # the library comes to it, too, and closes the connection
+        with suppress(ConnectionError):  # aiohttp gets it, too, and closes the connection
             await response.prepare(request)
             await response.write_eof()
         return response
@@ -55,7 +56,7 @@ class Turns:
     """The turns of one kind of request; the event loop owns it."""
 
     def __init__(self, what: str, running_max: int, waiting_max: int) -> None:
-        """`what` the requests do, as "look at logs", is part of a refusal."""
+        """Begin. `what` the requests do, such as "look at logs", is part of a refusal."""
         self._what, self._waiting_max = what, waiting_max
         self._places = asyncio.Semaphore(running_max)
         self._waiting = 0
@@ -79,7 +80,7 @@ class Turns:
             turn.end()
 
     def in_turn(self, handler: Handler) -> Handler:
-        """Return a handler that waits for its turn first, and has it until the answer is sent."""
+        """Return a handler that waits for a turn, and keeps it until the answer is sent."""
 
         @functools.wraps(handler)
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -94,7 +95,7 @@ class Turns:
         return await while_asked(request, pace, running)
 
     def close(self) -> None:
-        """Start no more work; what runs is stopped by its pace."""
+        """Start no more work; running work is stopped by its pace."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _take_place(self, request: web.Request) -> None:

@@ -216,7 +216,7 @@ def test_acls_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert adopt(source, force=False, dry_run=False) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "2 ACLs for User:alice" in told and "removed" not in told
-    assert "ACLs count where authorizer.class.name is set" in told
+    assert "ACLs take effect where authorizer.class.name is set" in told
     assert sorted(map(str, map(from_row, stored(tmp_path).security[SecurityKind.ACL]))) == [
         "StandardAcl[resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
         "principal=User:alice, host=*, operation=READ, permissionType=DENY]",
@@ -235,7 +235,7 @@ def test_an_acl_of_a_later_kafka_is_in_the_way(
     source = kafkas(tmp_path, [acl(), acl(id=ORDERS, principal="User:bob", **strange)])
     assert adopt(source, force=False, dry_run=False) == 1
     told = " ".join(capsys.readouterr().out.split())
-    assert "the ACL for User:bob on 'orders' says what nobody knows here" in told
+    assert "the ACL for User:bob on 'orders' has a code that Odradek does not know" in told
     assert adopt(source, force=True, dry_run=False) == 0
     (row,) = stored(tmp_path).security[SecurityKind.ACL]
     assert from_row(row).principal == "User:alice"
@@ -248,13 +248,16 @@ MISPLACED: dict[str, tuple[list[object], str]] = {
     ),
     "behind": (
         topic("orders", ORDERS, [NODE_ID, 4], isr=[4]),
-        "partition 0 lags behind here; all of it is on broker 4",
+        "partition 0 lags behind here; broker 4 has all of it",
     ),
     "in a directory that was not named": (
         topic("orders", ORDERS, [NODE_ID], [NODE_ID], directories=[PRICES]),
         f"partition 1 is in another log directory, of id {encode_uuid(PRICES)}",
     ),
-    "of an older topic": (topic("orders", PRICES, [NODE_ID]), "is of an older topic of that name"),
+    "of an older topic": (
+        topic("orders", PRICES, [NODE_ID]),
+        "belongs to an older topic of that name",
+    ),
     "with a setting that is none": (
         [*topic("orders", ORDERS, [NODE_ID]), of_topic("retention.ms", "soon")],
         "setting retention.ms is not accepted: ",
@@ -265,7 +268,7 @@ MISPLACED: dict[str, tuple[list[object], str]] = {
     ),
     "in remote storage": (
         [*topic("orders", ORDERS, [NODE_ID]), of_topic("remote.storage.enable", "true")],
-        "what was moved to remote storage cannot be read here",
+        "records in remote storage cannot be read here",
     ),
     "under a name that leads elsewhere": (
         topic("../orders", ORDERS, [NODE_ID]),
@@ -420,7 +423,7 @@ def test_the_metadata_may_be_elsewhere(tmp_path: Path) -> None:
 
 Spoil = Callable[[Path], object]
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "no properties": (lambda path: (path / "meta.properties").unlink(), "is no log directory"),
+    "no properties": (lambda path: (path / "meta.properties").unlink(), "is not a log directory"),
     "an empty one": (lambda path: (path / "meta.properties").write_text(""), "has no cluster.id"),
     "no metadata": (
         lambda path: (path / "__cluster_metadata-0" / f"{0:020d}.log").unlink(),

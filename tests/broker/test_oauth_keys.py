@@ -118,7 +118,7 @@ async def test_the_last_keys_serve_while_there_are_no_new_ones(
     assert len(await keys.candidates(RSA)) == 1
     assert caplog.text.count("could not fetch the keys of tokens") == 1
     fetcher.answer = b"{}"
-    await until(lambda: (keys.problem or "").startswith("it is no JSON Web Key Set"))
+    await until(lambda: (keys.problem or "").startswith("it is not a JSON Web Key Set"))
     fetcher.answer = KEYS
     await until(lambda: keys.problem is None)
     keys.close()

@@ -170,9 +170,9 @@ async def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_takes(
     where = f"endpoint=http://127.0.0.1:{collector.port}/v1/metrics"
     told = [one.getMessage() for one in caplog.records if "push" in one.getMessage()]
     assert told == [
-        f"pushes metrics {where} interval_s=0.1",
+        f"pushing metrics {where} interval_s=0.1",
         f"could not push metrics {where} count=1: it answered 503 Service Unavailable",
-        f"pushes metrics again {where}",
+        f"pushed metrics again {where}",
         f"could not push metrics {where} count=1: it left out 3 values",
     ]
     assert SECRET not in caplog.text

@@ -227,17 +227,17 @@ async def test_requests_that_cannot_be_answered_say_why(tmp_path: Path) -> None:
         await create(broker, "plain", 2)
         verify, get = ("POST", "/api/cleaner/verify"), ("GET", "/api/get")
         cases: list[tuple[tuple[str, str], dict[str, str | int], int, str]] = [
-            (verify, {}, 400, "say which topic"),
+            (verify, {}, 400, "name the topic"),
             (verify, {"topic": "absent"}, 404, "there is no topic absent"),
             (verify, {"topic": "plain"}, 409, "is not compacted (cleanup.policy=delete)"),
             (verify, {"topic": "plain", "partition": 2}, 404, "no partition 2: it has 2"),
             (verify, {"topic": "plain", "dry_run": "perhaps"}, 400, "neither true nor"),
-            (get, {"topic": "plain"}, 400, "say which key"),
-            (get, {"topic": "plain", "key": "x", "key_format": "hex"}, 400, "is no hex"),
-            (get, {"topic": "plain", "key": "x", "key_format": "base64"}, 400, "is no base64"),
+            (get, {"topic": "plain"}, 400, "name the key"),
+            (get, {"topic": "plain", "key": "x", "key_format": "hex"}, 400, "is not hex"),
+            (get, {"topic": "plain", "key": "x", "key_format": "base64"}, 400, "is not base64"),
             (get, {"topic": "plain", "key": "x", "key_format": "sms"}, 400, "key_format is"),
             (get, {"topic": "plain", "key": "x", "isolation": "none"}, 400, "isolation is"),
-            (get, {"topic": "plain", "key": "x", "partition": "-1"}, 400, "is no number"),
+            (get, {"topic": "plain", "key": "x", "partition": "-1"}, 400, "is not a number"),
         ]
         for where, query, status, words in cases:
             found, answer = await ask(broker, *where, **query)

@@ -269,7 +269,7 @@ async def test_plain_text_at_a_tls_listener_is_told_from_broken_tls(
             assert await one.is_closed()
         await until(lambda: not broker.server.connections)
     (line,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
-    assert "what came is no TLS" in line
+    assert "the client does not speak TLS" in line
 
 
 @on_uvloop
@@ -376,14 +376,14 @@ def test_a_start_names_the_option_and_the_file_that_is_wrong(tmp_path: Path) -> 
             {"ssl_keystore_location": str(locked), "ssl_key_password": "wrong"},
             "is ssl.key.password its password?",
         ),
-        ({"ssl_keystore_location": str(other)}, "is not that of the first certificate"),
+        ({"ssl_keystore_location": str(other)}, "does not belong to the first certificate"),
         (
             {**store, "ssl_keystore_type": "JKS", "ssl_keystore_location": str(jks)},
-            "is a JKS store, which is Java's own format and is not read: turn it into PKCS12",
+            "is a JKS store, Java's own format, which is not read: convert it to PKCS12",
         ),
         ({**store, "ssl_keystore_location": str(p12)}, "ssl.keystore.password is not its"),
         ({"ssl_keystore_type": "JKS"}, "key store password is not specified"),
-        ({"ssl_truststore_location": None, "ssl_client_auth": "required"}, "whose certificates"),
+        ({"ssl_truststore_location": None, "ssl_client_auth": "required"}, "needs certificates"),
         ({"ssl_truststore_location": "/none.pem"}, "ssl.truststore.location=/none.pem cannot"),
         ({"ssl_enabled_protocols": "TLSv1.1"}, "TLSv1.1 is not supported"),
         ({"ssl_cipher_suites": "TLS_NO_SUCH"}, "TLS_NO_SUCH is not among OpenSSL's"),

@@ -385,7 +385,7 @@ def test_a_type_of_an_attribute_has_numbers_with_an_end() -> None:
     uuid = b"\x69" + b"\x83" + b"\xff" * 17 + b"\x7f"  # 2.25.<128 bits>
     assert _dotted(uuid).startswith("2.25.")
     begun_s = time.process_time()
-    with pytest.raises(ValueError, match="without end"):
+    with pytest.raises(ValueError, match="is too long"):
         _dotted(b"\x81" * 90_000 + b"\x01")
     assert time.process_time() - begun_s < 0.2  # 600 ms before
 

@@ -254,7 +254,7 @@ async def test_a_path_to_no_regular_file_is_refused_at_once(tmp_path: Path, pref
         for path, reason in (
             (str(tmp_path / "pipe"), "it is not a regular file"),
             ("/dev/zero", "it is not a regular file"),
-            ("a\0b", "is no path"),
+            ("a\0b", "is not a path"),
         ):
             refused = await alter(broker, {f"listener.name.ssl.{prefix}.location": path})
             assert reason in refused

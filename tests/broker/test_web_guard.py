@@ -68,7 +68,7 @@ async def test_health_and_the_page_are_everybody_s_but_say_nothing(tmp_path: Pat
         broker.problems = lambda: ["prices-0 is offline"]  # type: ignore[method-assign]
         status, _, body = await ask(broker, "/health")
         assert status == 503 and b"prices" not in body
-        assert json.loads(body)["problems"] == ["1 of them: what they are takes a token"]
+        assert json.loads(body)["problems"] == ["1 of them: reading them needs a token"]
         assert b"prices-0" in (await ask(broker, "/health", bearer("look-only-17")))[2]
         for path in ("/", "/page/app.js"):
             assert (await ask(broker, path))[0] == 200
@@ -119,7 +119,7 @@ async def test_wrong_tokens_are_slowed_down_and_the_right_one_never_is(
             assert (await ask(broker, "/health"))[0] == 200
         assert not held.done()
         held.cancel()
-    slowed = [one for one in caplog.messages if "slows down wrong tokens" in one]
+    slowed = [one for one in caplog.messages if "slowed down wrong tokens" in one]
     assert len(slowed) == 1 and len(caplog.messages) < 2 * WRONG_MAX
 
 

@@ -96,7 +96,7 @@ async def test_what_is_no_request_is_refused(
     # One line of all of them, with nothing of what was sent.
     told = [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
     assert [one.getMessage() for one in told] == [
-        "refused what is no request of HTTP count=1 last_address=127.0.0.1"
+        "refused bytes that are not an HTTP request count=1 last_address=127.0.0.1"
     ]
     assert told[0].exc_info is None
 

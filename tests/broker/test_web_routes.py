@@ -302,11 +302,11 @@ async def test_pages_that_end_at_a_bound_leave_nothing_out(
         ("/api/records?topic=prices&limit=1001", 400, "1 to 1000"),
         ("/api/records?topic=prices&before=x", 400, "PARTITION:OFFSET"),
         ("/api/records?topic=prices&before=0:-1", 400, "PARTITION:OFFSET"),
-        ("/api/latest?topic=prices&before=0:1", 400, "before is no parameter"),
+        ("/api/latest?topic=prices&before=0:1", 400, "before is not a parameter"),
         ("/api/topic?topic=price", 404, "there are prices"),
         ("/api/group", 400, "group="),
         ("/api/group?group=readers", 404, "readers"),
-        ("/api/topics?x=1", 400, "x is no parameter"),
+        ("/api/topics?x=1", 400, "x is not a parameter"),
     ],
 )
 @on_uvloop

@@ -78,7 +78,7 @@ def answering(file: Path | None = None, family: int = socket.AF_INET) -> Iterato
 
     server = OfFamily(("127.0.0.1" if family == socket.AF_INET else "::1", 0), Handler)
     server.headers, server.shown = {}, []
-    server.told = b'{"error": "this takes a token", "token_file": "%s"}' % str(file).encode()
+    server.told = b'{"error": "this needs a token", "token_file": "%s"}' % str(file).encode()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -199,7 +199,7 @@ def test_a_process_of_another_user_is_not_shown_the_token(token_file: Path) -> N
         "c.sendall(b'HTTP/1.1 401 No\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(body) + body)\n"
         "print(c.recv(9999), flush=True)\n"
     )
-    body = json.dumps({"error": "this takes a token", "token_file": str(token_file)})
+    body = json.dumps({"error": "this needs a token", "token_file": str(token_file)})
     running = subprocess.Popen(
         [sys.executable, "-I", "-c", program, body, str(STRANGER)],
         stdout=subprocess.PIPE, text=True,

@@ -148,7 +148,7 @@ REFUSED: list[tuple[str, Environment, tuple[str, ...]]] = [
             "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,SSL:SSL",
             "KAFKA_SSL_KEYSTORE_FILENAME": "kafka01.keystore.jks",
         },
-        ("SSL", "there is no certificate to show", "ssl.keystore.location"),
+        ("SSL", "TLS needs a certificate", "ssl.keystore.location"),
     ),
     (
         "an unknown listener",

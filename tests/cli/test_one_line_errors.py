@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, Arguments, tuple[str, ...]]] = [
     (
         "adopting nothing",
         command("adopt", "{scene.folder}"),
-        ("is no log directory of Kafka", "log.dirs in Kafka's server.properties"),
+        ("is not a log directory of Kafka", "log.dirs in Kafka's server.properties"),
     ),
     (
         "adopting what is not there",

@@ -113,13 +113,13 @@ def test_where_reading_takes_a_token_it_is_asked_for(service: Service, page: Pag
     service.produce("prices", *many())
     page.goto("/#/topics")
     expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
-    expect(page.get_by_role("main")).to_contain_text("this takes a token")
+    expect(page.get_by_role("main")).to_contain_text("this needs a token")
     assert page.get_by_role("link", name="prices").count() == 0
-    page.get_by_role("button", name="Show a token").click()
+    page.get_by_role("button", name="Enter a token").click()
     unlock(page, "wrong")
     expect(page.get_by_role("main")).to_contain_text("this is not a token")
     expect(page.get_by_role("button", name="Unlock actions")).to_be_visible()
-    page.get_by_role("button", name="Show a token").click()
+    page.get_by_role("button", name="Enter a token").click()
     unlock(page, "look-only-17")
     # It loads itself again, which another navigation would meet half way.
     expect_live(page, "Topics")

@@ -1,4 +1,4 @@
-"""What the authorizer decides; without one there is nothing to tell."""
+"""The decisions of the authorizer; without one, the families are empty."""
 
 from __future__ import annotations
 
@@ -16,41 +16,42 @@ _LABELS = ("config", "class", "role")
 
 REQUESTED = gauge(
     f"{_PREFIX}authorization_request_rate_per_minute",
-    "Questions to the authorizer in the last whole minute: one for each resource that a request"
+    "Decisions of the authorizer in the last whole minute: one for each resource that a request"
     " names.",
     *_LABELS,
 )
 ALLOWED = gauge(
     f"{_PREFIX}authorization_allowed_rate_per_minute",
-    "Those of them that it allowed.",
+    "Decisions of the last whole minute that allowed the operation.",
     *_LABELS,
 )
 DENIED = gauge(
     f"{_PREFIX}authorization_denied_rate_per_minute",
-    "Those of them that it denied: the logger kafka.authorizer.logger has who, what and why.",
+    "Decisions of the last whole minute that denied the operation: the logger"
+    " kafka.authorizer.logger names client, operation, resource and rule.",
     *_LABELS,
 )
 ACLS = gauge(
-    f"{_PREFIX}acls_total_count", "Access control entries in force, of all resources.", *_LABELS
+    f"{_PREFIX}acls_total_count", "Access control entries in force, for all resources.", *_LABELS
 )
 DECISIONS = counter(
     "odradek_authorizations_total",
-    "Decisions of the authorizer since the start. When denied ones rise, a client lacks a right,"
-    " or tries what it should not.",
+    "Decisions of the authorizer since the start. When denials rise, a client lacks a right, or"
+    " tries an operation that it should not.",
     "result",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRow:
-    """What is shown of the authorizer."""
+    """The values of the authorizer's families."""
 
     counts: AuthorizationCounts
     acl_count: int
 
 
 def authorization_families(row: AuthorizationRow | None) -> Iterator[Metric]:
-    """Yield every family, without values where there is no authorizer."""
+    """Iterate over the families, without values where there is no authorizer."""
     values: tuple[int | None, ...] = (None,) * 6
     if row is not None:
         minute = row.counts.allowed_per_minute, row.counts.denied_per_minute

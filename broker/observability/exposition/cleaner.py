@@ -1,7 +1,7 @@
 """The cleaner's part of /metrics.
 
-Kafka's gauges of LogCleaner and LogCleanerManager keep their names; what Kafka has nothing of
-begins with `odradek_cleaner_`.
+Kafka's gauges of LogCleaner and LogCleanerManager keep their names; metrics that Kafka lacks
+begin with `odradek_cleaner_`.
 """
 
 from __future__ import annotations
@@ -22,72 +22,72 @@ _PARTITION = ("topic", "partition")
 
 DEAD = gauge(
     "kafka_log_logcleaner_deadthreadcount",
-    "Cleaner threads that should run and do not; nothing is cleaned when all are dead, and disks"
-    " fill. Look in the log for the cause: another thread is started by itself.",
+    "Cleaner threads that should run and do not; when all are dead, nothing is cleaned, and disks"
+    " fill. Look in the log for the cause; the broker starts another thread by itself.",
 )
 DIED = counter(
     "odradek_cleaner_threads_died_total",
-    "Cleaner threads that ended by an error, and were replaced: report the trace in the log.",
+    "Cleaner threads that died by an error and were replaced: report the trace in the log.",
 )
 UTILIZATION = gauge(
     "kafka_log_logcleaner_max_buffer_utilization_percent",
-    "How full the offset map of a thread's last run was; the fullest of all threads. At 100 runs"
+    "How full the offset map of a thread's last run was, the maximum of all threads. At 100, runs"
     " spill to the disk: raise log.cleaner.dedupe.buffer.size.",
 )
 RECOPY = gauge(
     "kafka_log_logcleaner_cleaner_recopy_percent",
-    "Bytes written by the threads' last runs, as a share of those read. Near 100 they gave back"
-    " next to nothing: raise min.cleanable.dirty.ratio.",
+    "Bytes written by the threads' last runs, as a percentage of the bytes read. Near 100, the"
+    " runs reclaimed almost nothing: raise min.cleanable.dirty.ratio.",
 )
 CLEAN_TIME = gauge(
     "kafka_log_logcleaner_max_clean_time_secs",
-    "How long a thread's last run took; the longest of all threads. Too long: see"
+    "How long a thread's last run took, the maximum of all threads. When it is too long, see"
     " log.cleaner.io.max.bytes.per.second and log.cleaner.threads.",
 )
 DELAY = gauge(
     "kafka_log_logcleaner_max_compaction_delay_secs",
     "By how much the most overdue log has missed max.compaction.lag.ms. `odradek cleaner why`"
-    " says what holds it back; if threads are busy, raise log.cleaner.threads.",
+    " says why it was not cleaned; if threads are busy, raise log.cleaner.threads.",
 )
 DIRTIEST = gauge(
     "kafka_log_logcleanermanager_max_dirty_percent",
-    "Dirty share of the filthiest compacted log. Above min.cleanable.dirty.ratio for long: see"
-    " `odradek cleaner why`.",
+    "Dirty percentage of the filthiest compacted log. When it stays above"
+    " min.cleanable.dirty.ratio for long, see `odradek cleaner why`.",
 )
 SINCE_LAST = gauge(
     "kafka_log_logcleanermanager_time_since_last_run_ms",
-    "How long ago a thread last looked for a log to clean. Longer than a run takes: see the dead"
-    " threads.",
+    "How long ago a thread last looked for a log to clean. When it is longer than a run takes, see"
+    " the dead threads.",
 )
 UNCLEANABLE_COUNT = gauge(
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
-    "Partitions whose last cleaning failed, which are tried again less and less often. /health"
+    "Partitions whose last cleaning failed; they are tried again at growing intervals. /health"
     " names them and the cause; `odradek cleaner run` tries at once.",
     "logDirectory",
 )
 UNCLEANABLE_BYTES = gauge(
     "kafka_log_logcleanermanager_uncleanable_bytes",
-    "Dirty bytes of partitions whose last cleaning failed: they wait for the cause to be removed.",
+    "Dirty bytes of partitions whose last cleaning failed: remove the cause to have them cleaned.",
     "logDirectory",
 )
 READ = counter(
     "odradek_cleaner_read_bytes_total",
     "Bytes that cleanings have read, in both passes; log.cleaner.io.max.bytes.per.second bounds"
-    " them with those written.",
+    " the sum of bytes read and written.",
 )
 WRITTEN = counter(
     "odradek_cleaner_written_bytes_total",
-    "Bytes that cleanings have written; segments that stay as they are do not count.",
+    "Bytes that cleanings have written; segments that stay unchanged do not count.",
 )
 UNREADABLE = gauge(
     "odradek_cleaner_unreadable_partitions",
-    "Compacted partitions whose segments cannot be looked at, and which have no metrics: look at"
-    " the disk.",
+    "Compacted partitions whose segments cannot be read, so that they have no metrics: check the"
+    " disk.",
 )
 UNCLEANABLE = gauge(
     "odradek_cleaner_uncleanable",
-    "1 for a partition whose last cleaning failed, with where; /health has the sentence, and"
-    " `odradek verify` looks at the files.",
+    "1 for a partition whose last cleaning failed, with the place of the failure; /health explains"
+    " it, and `odradek verify` checks the files.",
     *_PARTITION,
     "exception",
     "file",
@@ -98,47 +98,48 @@ UNCLEANABLE = gauge(
 OF_FINDINGS: Mapping[Family, Callable[[Finding], float | None]] = {
     gauge(
         "odradek_cleaner_clean_bytes",
-        "Bytes that were cleaned before: the latest value of each key, and tombstones that are not"
-        " due yet.",
+        "Bytes that are clean: the latest value of each key, and tombstones that may not be"
+        " removed yet.",
         *_PARTITION,
     ): lambda one: one.dirty.clean_bytes,
     gauge(
         "odradek_cleaner_dirty_bytes",
-        "Bytes that are not clean, whether they can be cleaned yet or not.",
+        "Bytes that are not clean, including those that cannot be cleaned yet.",
         *_PARTITION,
     ): lambda one: one.dirty_bytes,
     gauge(
         "odradek_cleaner_cleanable_bytes",
-        "Bytes that are not clean, and could be cleaned now. Far less than the dirty ones: a"
-        " transaction, min.compaction.lag.ms or a large active segment holds them back.",
+        "Bytes that are not clean and could be cleaned now. When they are far fewer than the dirty"
+        " bytes, a transaction, min.compaction.lag.ms or a large active segment is the cause.",
         *_PARTITION,
     ): lambda one: one.dirty.cleanable_bytes,
     gauge(
         "odradek_cleaner_dirty_ratio",
-        "The cleanable share, which min.cleanable.dirty.ratio is compared with.",
+        "The cleanable share of a log, which is compared with min.cleanable.dirty.ratio.",
         *_PARTITION,
     ): lambda one: one.dirty.cleanable_ratio,
     gauge(
         "odradek_cleaner_dirty_ratio_threshold",
-        "min.cleanable.dirty.ratio of the topic: above it the partition is cleaned. Lower it to"
-        " clean sooner, at the price of more reading and writing.",
+        "min.cleanable.dirty.ratio of the topic: above it, the partition is cleaned. Lower it to"
+        " clean sooner, at the cost of more reading and writing.",
         *_PARTITION,
     ): lambda one: one.view.config.min_cleanable_dirty_ratio,
     gauge(
         "odradek_cleaner_overdue_seconds",
-        "By how much max.compaction.lag.ms is missed, 0 when it is not: `odradek cleaner why` says"
-        " what holds the partition back.",
+        "By how much the partition has missed max.compaction.lag.ms, 0 when it has not: `odradek"
+        " cleaner why` says why it was not cleaned.",
         *_PARTITION,
     ): lambda one: one.dirty.overdue_ms / 1000,
     gauge(
         "odradek_cleaner_due_timestamp_seconds",
-        "When it is cleaned, if nothing is appended; absent when time alone brings no cleaning.",
+        "When the partition will be cleaned if nothing is appended; absent when time alone causes"
+        " no cleaning.",
         *_PARTITION,
     ): lambda one: None if one.due_ms is None else one.due_ms / 1000,
 }
 OF_RUNS: Mapping[Family, Callable[[CleanerRow], float | None]] = {
     counter(
-        "odradek_cleaner_runs_total", "Cleanings that went well.", *_PARTITION
+        "odradek_cleaner_runs_total", "Cleanings that have succeeded.", *_PARTITION
     ): lambda one: one.totals.run_count,
     counter(
         "odradek_cleaner_failures_total",
@@ -147,35 +148,36 @@ OF_RUNS: Mapping[Family, Callable[[CleanerRow], float | None]] = {
     ): lambda one: one.totals.failure_count,
     counter(
         "odradek_cleaner_reclaimed_bytes_total",
-        "Bytes given back. Next to nothing in many runs: raise min.cleanable.dirty.ratio.",
+        "Bytes that cleanings have reclaimed. When many runs reclaim almost nothing, raise"
+        " min.cleanable.dirty.ratio.",
         *_PARTITION,
     ): lambda one: one.totals.reclaimed_bytes,
     counter(
         "odradek_cleaner_spilled_bytes_total",
-        "Bytes written to temporary files, for maps larger than their share of memory: raise"
-        " log.cleaner.dedupe.buffer.size when it is often.",
+        "Bytes written to temporary files, for maps larger than their share of memory: when that"
+        " is frequent, raise log.cleaner.dedupe.buffer.size.",
         *_PARTITION,
     ): lambda one: one.totals.spilled_bytes,
     gauge(
         "odradek_cleaner_last_run_timestamp_seconds",
-        "When the last cleaning ended that went well.",
+        "When the last successful cleaning ended.",
         *_PARTITION,
     ): lambda one: one.last.at_ms / 1000 if one.last else None,
     gauge(
         "odradek_cleaner_last_run_duration_seconds",
-        "How long the last cleaning took that went well.",
+        "How long the last successful cleaning took.",
         *_PARTITION,
     ): lambda one: one.last.result.total_ms / 1000 if one.last and one.last.result else None,
     gauge(
         "odradek_cleaner_last_reclaimed_bytes",
-        "Bytes that the last cleaning gave back.",
+        "Bytes that the last successful cleaning reclaimed.",
         *_PARTITION,
     ): lambda one: one.last.result.reclaimed_bytes if one.last and one.last.result else None,
 }
 
 
 def cleaner_families(rows: CleanerRows, now_ms: int) -> Iterator[Metric]:
-    """Yield every family; looks at all compacted logs, which takes a while."""
+    """Iterate over the families; reads all compacted logs, which takes a while."""
     findings, unreadable = survey([row.noted for row in rows.logs], now_ms)
     yield from _of_threads(rows.status, now_ms)
     yield READ.one(rows.io.read)

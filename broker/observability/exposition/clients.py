@@ -1,8 +1,8 @@
 """The metrics that clients pushed, as families of /metrics.
 
 `org.apache.kafka.producer.record.send.total` becomes `kafka_client_producer_record_send_total`,
-with the labels client_id and client_instance_id besides its own. The prefix keeps a client from
-taking the name of a metric of the broker's.
+with the labels client_id and client_instance_id in addition to its own. The prefix keeps clients
+from using the names of the broker's metrics.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from broker.telemetry.series import Key
 
 DROPPED = counter(
     "odradek_dropped_client_series_total",
-    "Values that clients pushed and that found no room: raise odradek.telemetry.series.max, or"
-    " have them push less (kafka-client-metrics).",
+    "Values that clients pushed and that were dropped for lack of room: raise"
+    " odradek.telemetry.series.max, or let clients push less (kafka-client-metrics).",
 )
 
 _PREFIX = "kafka_client_"
@@ -28,7 +28,7 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def client_families(rows: Sequence[ClientRow], dropped_series: int) -> Iterator[Metric]:
-    """Yield a family for each metric that some client pushed."""
+    """Iterate over the families, one for each metric that some client pushed."""
     families: dict[str, Metric] = {}
     for row in rows:
         shown: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
@@ -41,7 +41,7 @@ def client_families(rows: Sequence[ClientRow], dropped_series: int) -> Iterator[
                 families[name] = family
             labels = _labels(row, key)
             place = name, tuple(sorted(labels.items()))
-            # Names that differ in nothing but illegal characters: the first one is shown.
+            # Of names that differ only in illegal characters, the first one is shown.
             if family.type == kind and place not in shown:
                 shown.add(place)
                 family.add_sample(name, labels, value)

@@ -1,7 +1,7 @@
-"""Families of /metrics, declared before they have values: name, what it means, labels.
+"""Families of /metrics, declared before they have values: name, meaning, labels.
 
-Each module of this package declares its own as constants, which docs/metrics.md is made of
-(broker/observability/metrics_reference.py).
+Each module of this package declares its families as constants, from which docs/metrics.md is
+generated (broker/observability/metrics_reference.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOTAL = "_total"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric; `name` is that of its samples, `text` says what to do about it, too."""
+    """A metric; `name` is the name of its samples, `text` its meaning and advice."""
 
     name: str
     kind: str  # in Prometheus' words
@@ -25,13 +25,13 @@ class Family:
     labels: tuple[str, ...]
 
     def one(self, value: float) -> Metric:
-        """Return it with one value, without labels."""
+        """Return the metric with one value, without labels."""
         metric = self.empty()
         metric.add_sample(self.name, {}, value)
         return metric
 
     def each(self, rows: Iterable[tuple[Any, ...]]) -> Metric:
-        """Return it with a value for each row of labels and value; None is left out."""
+        """Return the metric with a value for each row of labels and value; None is left out."""
         metric = self.empty()
         for *labels, value in rows:
             if value is not None:
@@ -40,7 +40,7 @@ class Family:
         return metric
 
     def empty(self) -> Metric:
-        """Return it without values."""
+        """Return the metric without values."""
         return Metric(self.name.removesuffix(_TOTAL), self.text, self.kind)
 
 

@@ -1,4 +1,4 @@
-"""The groups as /metrics shows them: their states and members, what they committed, their lag."""
+"""The values of groups for /metrics: states, members, committed offsets, lag."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from storage.log import Log
 if TYPE_CHECKING:
     from broker.observability.observed import Observed
 
-# So many are noted in one turn of the event loop.
+# The share-partitions that are read in one turn of the event loop.
 _SHARES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """Where a group stands in a partition; the lag is None while the partition is offline."""
+    """A group's offset in a partition; the lag is None while the partition is offline."""
 
     group: str
     topic: str
@@ -32,7 +32,7 @@ class OffsetRow:
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """Where a share group stands in a partition; None is what is not known yet."""
+    """A share group's offset in a partition; None is a value that is not known yet."""
 
     group: str
     topic: str
@@ -43,21 +43,21 @@ class ShareRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """What is shown of groups."""
+    """The values of all groups."""
 
     states: Mapping[tuple[str, str], int]  # by type and state
     members: Sequence[tuple[str, int]]
     offsets: Sequence[OffsetRow]
-    offset_count: int  # of all, shown or not
+    offset_count: int  # of all groups, shown or not
     share_members: Sequence[tuple[str, int]] = ()
     shares: Sequence[ShareRow] = ()
     share_count: int = 0  # of all share-partitions, shown or not
 
 
 async def read_groups(broker: Observed) -> GroupRows:
-    """Note the groups; once there are too many partitions, the last groups by name are left out.
+    """Read the groups; when there are too many partitions, the last groups by name are left out.
 
-    Where nothing else is asked for, those are always the same ones.
+    So the groups that are left out are always the same ones.
     """
     states: Counter[tuple[str, str]] = Counter()
     found: list[tuple[Group, int]] = []
@@ -89,7 +89,7 @@ async def read_groups(broker: Observed) -> GroupRows:
 
 
 async def _shares(broker: Observed, limit: int) -> tuple[list[ShareRow], int]:
-    """Note where share groups stand; how many of the first by name, and how many there are."""
+    """Return the first share-partitions by name, up to a limit, and the number of all."""
     known = broker.shares.states.known()
     known.sort(key=lambda one: one[0])
     rows: list[ShareRow] = []

@@ -1,7 +1,7 @@
 """Groups, their lag, and transactions.
 
-Kafka's brokers tell no lag; the names are those of kafka_exporter, which most dashboards for
-Kafka's consumer groups are made for.
+Kafka's brokers do not report lag; the names are those of kafka_exporter, which most dashboards
+for Kafka's consumer groups use.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ OFFSET = gauge(
 )
 LAG = gauge(
     "kafka_consumergroup_lag",
-    "Offsets between what a group has committed and the last stable offset. When it grows, the"
-    " group reads too slowly or not at all: look at its members, then at its log. In a compacted"
-    " topic fewer records are left than offsets.",
+    "Offsets between a group's committed offset and the last stable offset. When it grows, the"
+    " group reads too slowly or not at all: look at its members, then at its log. A compacted"
+    " topic has fewer records than offsets.",
     "consumergroup",
     "topic",
     "partition",
 )
 MEMBERS = gauge(
     "kafka_consumergroup_members",
-    "Members of a group. 0 while its lag grows: nobody reads.",
+    "Members of a group. When it is 0 while the lag grows, nobody reads.",
     "consumergroup",
 )
 SHARE_START = gauge(
     "odradek_sharegroup_start_offset",
-    "The first offset that a share group has not done with.",
+    "The first offset that a share group has not finished.",
     "sharegroup",
     "topic",
     "partition",
 )
 SHARE_LAG = gauge(
     "odradek_sharegroup_lag",
-    "Records that a share group has yet to accept or reject, those that members have now"
-    " included; as `kafka-share-groups --describe` tells it. When it grows, add members.",
+    "Records that a share group has yet to accept or reject, including those that its members"
+    " hold; the same number as in `kafka-share-groups --describe`. When it grows, add members.",
     "sharegroup",
     "topic",
     "partition",
 )
 SHARE_MEMBERS = gauge(
     "odradek_sharegroup_members",
-    "Members of a share group. 0 while its lag grows: nobody reads.",
+    "Members of a share group. When it is 0 while the lag grows, nobody reads.",
     "sharegroup",
 )
 LEFT_OUT = gauge(
     "odradek_group_series_left_out",
-    "Partitions of groups that offset and lag are not shown for, the last groups by name: raise"
+    "Partitions of groups whose offset and lag are not shown, of the last groups by name: raise"
     " odradek.group.series.max.",
 )
 GROUPS = gauge(
     "kafka_server_group_coordinator_metrics_group_count",
-    "Groups by protocol; those without offsets or members go by themselves.",
+    "Groups by protocol; groups without offsets and members are removed by themselves.",
     "protocol",
 )
 CONSUMER_STATES = gauge(
     "kafka_server_group_coordinator_metrics_consumer_group_count",
-    "Groups of the consumer protocol by state. Reconciling for long: a member does not give up its"
-    " partitions.",
+    "Groups of the consumer protocol by state. When one is Reconciling for long, a member does not"
+    " give up its partitions.",
     "state",
 )
 SHARE_STATES = gauge(
@@ -83,7 +83,7 @@ SHARE_STATES = gauge(
     "state",
 )
 CLASSIC = gauge(f"{_OF_MANAGER}_numgroups", "Groups of the classic protocol.")
-OFFSETS = gauge(f"{_OF_MANAGER}_numoffsets", "Offsets that groups have committed, of all.")
+OFFSETS = gauge(f"{_OF_MANAGER}_numoffsets", "Offsets that all groups have committed.")
 CLASSIC_STATES = {
     state: gauge(
         f"{_OF_MANAGER}_numgroups{state.lower()}",
@@ -92,21 +92,21 @@ CLASSIC_STATES = {
     for state, advice in {
         "Stable": "",
         "Empty": " They have offsets and no members.",
-        "PreparingRebalance": " For long: a member does not join again in time.",
-        "CompletingRebalance": " For long: the leader does not send the assignment.",
+        "PreparingRebalance": " If for long, a member does not join again in time.",
+        "CompletingRebalance": " If for long, the leader does not send the assignment.",
         "Dead": "",
     }.items()
 }
 TRANSACTIONS = gauge(
     "odradek_transactional_ids",
-    "Transactional ids by state. Ongoing for long holds back read_committed consumers and the"
-    " cleaner: `kafka-transactions find-hanging` names them.",
+    "Transactional ids by state. A transaction that is Ongoing for long holds back read_committed"
+    " consumers and the cleaner: `kafka-transactions find-hanging` names it.",
     "state",
 )
 
 
 def group_families(rows: GroupRows, transactions: Mapping[str, int]) -> Iterator[Metric]:
-    """Yield every family."""
+    """Iterate over the families."""
     yield OFFSET.each((one.group, one.topic, one.partition, one.offset) for one in rows.offsets)
     yield LAG.each((one.group, one.topic, one.partition, one.lag) for one in rows.offsets)
     yield MEMBERS.each(rows.members)

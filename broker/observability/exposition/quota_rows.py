@@ -1,4 +1,4 @@
-"""What is shown of quotas: how fast those go who have one, and how often clients connect."""
+"""The values of quotas for /metrics: rates of the clients that have one, and of connections."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from broker.observability.observed import Observed
     from broker.security.quotas.clients import ClientQuotas
 
-# Of each kind of quota so many are shown, those that were used last: client ids are for clients
-# to choose.
+# The rows that are shown for each kind of quota, those that were used last: clients choose their
+# client ids freely.
 SHOWN_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """One that a quota is for: a user, a client id, or both; what it does not speak of is ""."""
+    """A client with a quota: a user, a client id, or both; the missing one is ""."""
 
     user: str
     client_id: str
@@ -28,18 +28,18 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRows:
-    """All that is shown."""
+    """All values of quotas and connections."""
 
     clients: Mapping[str, Sequence[QuotaRow]]  # by the name of the quota
     addresses: Sequence[tuple[str, float]]  # connections a second
     accepted: Mapping[str, int]  # connections, by listener
     refused: Mapping[str, int]
     evictions: int = 0
-    limits: Mapping[str, int] = field(default_factory=dict)  # how many are set, by name
+    limits: Mapping[str, int] = field(default_factory=dict)  # the number of quotas, by name
 
 
 def read_quotas(broker: Observed) -> QuotaRows:
-    """Note what there is to show."""
+    """Read the values of quotas and connections."""
     quotas = broker.security.quotas
     listeners = dict.fromkeys((one.name for one in broker.server.listeners), 0)
     set_by_name: dict[str, int] = {}

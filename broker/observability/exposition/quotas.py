@@ -1,4 +1,4 @@
-"""Who has a quota, how fast they go, how long they are held back, and who connects too often."""
+"""Quotas: the rates of clients, how long they are held back, and refused connections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SHOWN = f" The {SHOWN_MAX} that were active last are shown."
 def _throttle(kind: str, text: str) -> Family:
     return gauge(
         f"kafka_server_{kind}_throttle_time",
-        f"Milliseconds that {text} were held back for, on average of the last minute, of those"
-        " that were.",
+        f"Milliseconds for which {text} were held back, the average of those held back in the last"
+        " minute.",
         *_WHO,
     )
 
@@ -27,29 +27,29 @@ LIMITS = gauge("odradek_quotas", "Quotas that are set, by their name.", "quota")
 RATES: Mapping[str, Family] = {
     PRODUCE: gauge(
         "kafka_server_produce_byte_rate",
-        f"Bytes a second that come in Produce requests, of who has a quota for it.{_SHOWN}",
+        f"Bytes a second in Produce requests of a client that has this quota.{_SHOWN}",
         *_WHO,
     ),
     FETCH: gauge(
         "kafka_server_fetch_byte_rate",
-        "Bytes a second that go out in answers to Fetch, of who has a quota for it.",
+        "Bytes a second in answers to Fetch requests of a client that has this quota.",
         *_WHO,
     ),
     REQUEST: gauge(
         "kafka_server_request_request_time",
-        "Percent of the event loop's time that requests take, of who has a quota for it: 100 is"
-        " all that there is.",
+        "Percent of the event loop's time that the requests of a client take that has this quota:"
+        " 100 is all of it.",
         *_WHO,
     ),
     MUTATION: gauge(
         "kafka_server_controllermutation_mutation_rate",
-        "Partitions made and deleted a second, of who has a quota for it.",
+        "Partitions created and deleted a second by a client that has this quota.",
         *_WHO,
     ),
 }
 TOKENS = gauge(
     "kafka_server_controllermutation_tokens",
-    "Partitions that may be made or deleted at once; below 0 it has to wait.",
+    "Partitions that a client may create or delete at once; below 0, it has to wait.",
     *_WHO,
 )
 THROTTLES: Mapping[str, Family] = {
@@ -60,30 +60,30 @@ THROTTLES: Mapping[str, Family] = {
 }
 EVICTIONS = counter(
     "odradek_quota_evictions_total",
-    "Clients whose rate began again as too many others came: raise odradek.quota.sensors.max, or"
-    " look for one that makes up client ids.",
+    "Clients whose rate was forgotten because too many others came: raise"
+    " odradek.quota.sensors.max, or look for a client that makes up client ids.",
 )
 ADDRESSES = gauge(
     "kafka_server_socket_server_metrics_connection_accept_rate",
-    f"New connections a second from an address that has a quota for it.{_SHOWN}",
+    f"New connections a second from an address that has this quota.{_SHOWN}",
     "ip",
 )
 ACCEPTED = counter(
     "odradek_connections_accepted_total",
-    "Connections that were accepted. When it rises fast, look for clients that connect again for"
-    " each request.",
+    "Connections that were accepted. When it rises fast, look for clients that open a connection"
+    " for each request.",
     "listener",
 )
 REFUSED = counter(
     "odradek_connections_refused_total",
-    "Connections closed since their address came more often than connection_creation_rate: the"
-    " log names the address.",
+    "Connections closed because their address connected more often than"
+    " connection_creation_rate: the log names the address.",
     "listener",
 )
 
 
 def quota_families(rows: QuotaRows) -> Iterator[Metric]:
-    """Yield every family."""
+    """Iterate over the families."""
     yield LIMITS.each(rows.limits.items())
     for kind, family in RATES.items():
         yield family.each((*_who(one), one.rate) for one in rows.clients.get(kind, ()))

@@ -1,8 +1,8 @@
-"""The text of /metrics: names, what they mean and the values, as Prometheus reads them.
+"""Writes the text of /metrics: names, meanings and values, as Prometheus reads them.
 
-Where Kafka has an MBean, its name is the one that Prometheus' JMX exporter gives it with the
-configuration for Kafka that comes with it; dashboards and alerts made for that work here. What
-is our own begins with `odradek_`.
+Where Kafka has an MBean, the metric has the name that Prometheus' JMX exporter gives it with its
+configuration for Kafka; dashboards and alerts for these names work here. Our own names begin with
+`odradek_`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.observability.exposition.whole import whole_families
 def render(snapshot: Snapshot) -> bytes:
     """Write a snapshot as text, with the memory, CPU time and open files of the process.
 
-    With thousands of partitions this takes a tenth of a second: it is called in a thread.
+    With thousands of partitions this takes a tenth of a second, so a thread calls it.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(snapshot))
@@ -35,7 +35,7 @@ def render(snapshot: Snapshot) -> bytes:
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield every family with its values, those of the process, too; in a thread, as render()."""
+    """Iterate over all families, including those of the process; in a thread, as render()."""
     yield from whole_families(snapshot)
     yield from login_families(snapshot.logins, snapshot.certificates)
     yield from authorization_families(snapshot.authorizations)
@@ -49,11 +49,11 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 class SnapshotCollector:
-    """A snapshot as prometheus_client asks for it."""
+    """A snapshot with the interface of prometheus_client's collectors."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
+        """Iterate over all families."""
         return collect(self._snapshot)

@@ -1,4 +1,4 @@
-"""What clients ask for, how long it takes, what goes wrong, and what moves by topic."""
+"""Requests of clients: their numbers, times and errors, and the traffic of each topic."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _BOUNDS = range(6 * BUCKETS_PER_OCTAVE, 26 * BUCKETS_PER_OCTAVE, BUCKETS_PER_OCT
 
 REQUESTS = counter(
     "kafka_network_requestmetrics_requests_total",
-    "Requests by API and version. An old version shows a client that is due for an upgrade.",
+    "Requests by API and version. An old version reveals a client that needs an upgrade.",
     "request",
     "version",
 )
 ERRORS = counter(
     "kafka_network_requestmetrics_errors_total",
-    "Answers with an error code, by API: of Produce and Fetch for each partition, of others where"
-    " the answer as a whole has one. Those without an error (NONE in Kafka) are not counted."
-    " NOT_COORDINATOR, REBALANCE_IN_PROGRESS and the like are a client's everyday life; look up"
-    " others in its log.",
+    "Answers with an error code, by API: for Produce and Fetch each partition with one, for other"
+    " APIs the error code of the whole answer. Answers without an error (NONE in Kafka) are not"
+    " counted. NOT_COORDINATOR, REBALANCE_IN_PROGRESS and similar errors are normal; for others,"
+    " see the client's log.",
     "request",
     "error",
 )
 TIMES = summary(
     "kafka_network_requestmetrics_totaltimems",
-    "Milliseconds from the moment a request's turn has come, all its bytes read, until its answer"
-    " is in the socket's buffer; quantiles of the last five minutes. Fetch includes the wait for"
-    " records (fetch.max.wait.ms). When it rises for all, compare CPU and disk.",
+    "Milliseconds from the turn of a request, with all its bytes read, until its answer is in the"
+    " socket's buffer; quantiles of the last five minutes. Fetch includes the wait for records"
+    " (fetch.max.wait.ms). When it rises for all APIs, compare CPU and disk.",
     "request",
 )
 SECONDS = histogram(
     "odradek_request_seconds",
     "Seconds that requests took, measured as kafka_network_requestmetrics_totaltimems, as a"
-    " histogram since the start: ask histogram_quantile() for any range of time.",
+    " histogram since the start: use histogram_quantile() for any range of time.",
     "request",
 )
 MALFORMED = counter(
     "odradek_malformed_requests_total",
-    "Connections closed for bytes that are no request: look in the log for the peer.",
+    "Connections closed for bytes that are not a request: look in the log for the peer.",
 )
 FAILED = counter(
     "odradek_failed_requests_total",
@@ -60,43 +60,44 @@ REFUSED = counter(
     "odradek_refused_batches_total",
     "Record batches that a log refused: the producer's error says what to change.",
 )
-_OF_ALL = " Without a topic label: of all topics, so never sum over both."
+_OF_ALL = " Without a topic label, it is for all topics: never sum over both."
 TOPIC_COUNTERS = {
     attribute: counter(
         f"kafka_server_brokertopicmetrics_{name}_total", f"{text}{_OF_ALL}", "topic"
     )
     for attribute, name, text in (
         ("records_in", "messagesin", "Records appended; silence may mean a producer is stuck."),
-        ("bytes_in", "bytesin", "Bytes of record batches appended, as they are stored."),
+        ("bytes_in", "bytesin", "Bytes of record batches appended, as stored."),
         ("bytes_out", "bytesout", "Bytes of record batches sent to consumers."),
         (
             "produces",
             "totalproducerequests",
-            "Batches that came to be appended. Few records a batch: raise the producer's"
+            "Batches that producers have sent. When batches have few records, raise the producer's"
             " linger.ms.",
         ),
         (
             "fetches",
             "totalfetchrequests",
-            "Partitions that fetches were answered for; those of a session without news are left"
-            " out.",
+            "Partitions in answers to fetches; partitions of a session without news are not"
+            " counted.",
         ),
         (
             "failed_produces",
             "failedproducerequests",
-            "Batches refused for what a producer should not send (order, timestamps, format):"
-            " its log has the error, as have the errors by code.",
+            "Batches refused because a producer should not send them (order, timestamps, format):"
+            " its log and the errors by code have the error.",
         ),
         (
             "failed_fetches",
             "failedfetchrequests",
-            "Fetches that failed for no reason a client could expect: look in the log for damage.",
+            "Fetches that failed for a reason that is not the client's: look in the log for"
+            " damage.",
         ),
     )
 }
 PARKED = gauge(
     "kafka_server_delayedoperationpurgatory_purgatorysize",
-    "Fetches that wait for records; idle consumers have one each.",
+    "Fetches that wait for records; each idle consumer has one.",
     "delayedOperation",
 )
 SESSIONS = gauge(
@@ -105,17 +106,17 @@ SESSIONS = gauge(
 )
 SESSION_PARTITIONS = gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
-    "Partitions of all fetch sessions: what they take of memory grows with it.",
+    "Partitions of all fetch sessions; their memory grows with this number.",
 )
 EVICTIONS = counter(
     "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
-    "Fetch sessions that had to make room, whose clients send every partition again: raise"
-    " max.incremental.fetch.session.cache.slots.",
+    "Fetch sessions that were removed to make room; their clients have to send every partition"
+    " again: raise max.incremental.fetch.session.cache.slots.",
 )
 
 
 def request_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield every family."""
+    """Iterate over the families."""
     yield from _of_requests(snapshot.requests)
     yield from _of_topics(snapshot)
     yield from _of_fetches(snapshot.fetches)

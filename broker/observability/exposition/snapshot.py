@@ -1,4 +1,4 @@
-"""What there is to show on /metrics, as it was at one moment; the event loop takes it."""
+"""The values for /metrics at one moment; the event loop takes them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from broker.observability.observed import Observed
     from storage.directory import LogDirectory
 
-# So many are noted in one turn of the event loop.
+# The logs that are read in one turn of the event loop.
 _LOGS_AT_ONCE = 100
 _ERRORS: Mapping[int, str] = {int(one): one.name for one in ErrorCode}
 
 
 @dataclass(frozen=True, slots=True)
 class TimesRow:
-    """How long an API's requests took, in the buckets of broker/counters/latency.py."""
+    """The times of an API's requests, in the buckets of broker/counters/latency.py."""
 
     request: str
     counts: Counts
@@ -46,7 +46,7 @@ class TimesRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestRows:
-    """What is shown of requests."""
+    """The values of requests."""
 
     by_version: Mapping[tuple[str, int], int]
     errors: Mapping[tuple[str, str], int]  # by API and error
@@ -58,7 +58,7 @@ class RequestRows:
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """What is shown of a partition."""
+    """The values of a partition."""
 
     topic: str
     partition: int
@@ -79,7 +79,7 @@ class SpaceRow:
 
 @dataclass(frozen=True, slots=True)
 class DiskRows:
-    """What is shown of log directories."""
+    """The values of log directories."""
 
     spaces: Sequence[SpaceRow]
     offline: Mapping[str, bool]  # by log directory
@@ -89,16 +89,16 @@ class DiskRows:
 
 @dataclass(frozen=True, slots=True)
 class CleanerRow:
-    """What is shown of a compacted partition's cleaning, before it is worked out."""
+    """The facts of a compacted partition's cleaning, from which its values are computed."""
 
     noted: Noted
-    last: Run | None  # that went well
+    last: Run | None  # the last successful run
     totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerRows:
-    """What is shown of the cleaner."""
+    """The values of the cleaner."""
 
     status: PoolStatus
     io: IoBytes
@@ -107,7 +107,7 @@ class CleanerRows:
 
 @dataclass(frozen=True, slots=True)
 class FetchRows:
-    """What is shown of fetches that wait and of those that are remembered."""
+    """The values of waiting fetches and of fetch sessions."""
 
     parked: int
     sessions: int
@@ -117,15 +117,15 @@ class FetchRows:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that is shown."""
+    """All values."""
 
     now_ms: int
     requests: RequestRows
     all_topics: TopicCounts
     topics: Mapping[str, TopicCounts]
     connections: Mapping[str, int]  # by listener
-    logins: Mapping[str, Mapping[str, int]]  # by listener, and by what happened
-    certificates: Mapping[str, float]  # until when they are valid, by listener
+    logins: Mapping[str, Mapping[str, int]]  # by listener, and by outcome
+    certificates: Mapping[str, float]  # the end of their validity, by listener
     authorizations: AuthorizationRow | None
     fetches: FetchRows
     logs: Sequence[LogRow]
@@ -144,7 +144,7 @@ class Snapshot:
 
 
 async def take_snapshot(broker: Observed) -> Snapshot:
-    """Note what there is to show, letting the event loop do other things in between."""
+    """Take a snapshot; the event loop does other work in between."""
     logs, cleaner_logs = await _log_rows(broker)
     groups = await read_groups(broker)
     disks = await _disks(broker)
@@ -190,7 +190,7 @@ def _certificates(broker: Observed) -> Mapping[str, float]:
 
 
 def _logins(broker: Observed) -> Mapping[str, Mapping[str, int]]:
-    """Return what is counted of logins; a listener that asks for them counts from the start."""
+    """Return the counts of logins; each listener that authenticates has counts from the start."""
     found: dict[str, dict[str, int]] = {
         one.name: {} for one in broker.server.listeners if one.protocol != "PLAINTEXT"
     }
@@ -256,7 +256,7 @@ async def _disks(broker: Observed) -> DiskRows:
 
 
 def _spaces(directories: Sequence[LogDirectory]) -> list[SpaceRow]:
-    """Ask how full the volumes are; one that does not answer is shown as offline before long."""
+    """Read how full the volumes are, except those that fail: they will be offline soon."""
     rows = []
     for one in directories:
         try:

@@ -1,4 +1,4 @@
-"""Partitions, their logs, and the disks that they are on."""
+"""Partitions, their logs, and their disks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LOG_GAUGES = {
         (
             "size_bytes",
             "size",
-            "Bytes of a partition's segments. A compacted one that only grows: see"
+            "Bytes of a partition's segments. When a compacted partition only grows, see"
             " `odradek cleaner why`.",
         ),
         ("start_offset", "logstartoffset", "First offset that can be read."),
-        ("end_offset", "logendoffset", "Offset that the next record gets."),
+        ("end_offset", "logendoffset", "Offset of the next record."),
         (
             "segment_count",
             "numlogsegments",
-            "Segments of a partition, each with open files and indexes: raise segment.bytes or"
-            " segment.ms when there are thousands.",
+            "Segments of a partition, each with open files and indexes: when there are thousands,"
+            " raise segment.bytes or segment.ms.",
         ),
     )
 }
@@ -44,7 +44,7 @@ OFFLINE_PARTITIONS = gauge(
 )
 REPLICAS = gauge(
     "kafka_server_replicamanager_partitioncount",
-    "Partitions of this broker, offline ones included; with one node, all there are.",
+    "Partitions of this broker, offline ones included; with one node, all partitions.",
 )
 LEADERS = gauge(
     "kafka_server_replicamanager_leadercount",
@@ -70,30 +70,30 @@ DIRECTORY_OFFLINE = gauge(
 )
 FREE_BYTES = gauge(
     "odradek_disk_free_bytes",
-    "What may still be written to a log directory's volume. Before it is 0, lower retention, clean"
-    " (`odradek cleaner plan` says what that gives back), or enlarge it.",
+    "Free bytes of a log directory's volume. Before it is 0, lower retention, clean (`odradek"
+    " cleaner plan` says how much that reclaims), or enlarge the volume.",
     "directory",
 )
 SIZE_BYTES = gauge(
     "odradek_disk_size_bytes",
-    "The size of a log directory's volume: enlarge it when too little is free. Directories of one"
-    " volume show it each.",
+    "Size of a log directory's volume: enlarge it when too little is free. All directories of one"
+    " volume show the same size.",
     "directory",
 )
 FAILURES = counter(
     "odradek_disk_failures_total",
-    "What a log directory's disk has refused, and damage found on it: look in the log, and at the"
-    " disk.",
+    "Operations that a log directory's disk has refused, and damage found on it: look in the log,"
+    " and check the disk.",
     "directory",
 )
 FLUSHES = counter(
     "odradek_flushes_total",
-    "Trips to the disk; many appends share one. With acks=all each request waits for one.",
+    "Flushes to the disk; many appends share one. With acks=all, each request waits for one.",
 )
 
 
 def storage_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield every family."""
+    """Iterate over the families."""
     for attribute, family in LOG_GAUGES.items():
         value = attrgetter(attribute)
         yield family.each((row.topic, row.partition, value(row)) for row in snapshot.logs)

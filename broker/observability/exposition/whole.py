@@ -1,4 +1,4 @@
-"""The broker as a whole: which it is, how it is, who is connected."""
+"""The broker as a whole: version, state, problems, connections."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ BUILD = gauge(
 )
 PROBLEMS = gauge(
     "odradek_health_problems",
-    "What an operator has to look at, 0 when all is well: ask /health, which has a sentence each.",
+    "Problems that an operator should look at, 0 when all is well: /health describes each.",
 )
 STATE = gauge(
     "kafka_server_kafkaserver_brokerstate",
-    "3, as running in Kafka: whoever is answered finds all logs loaded.",
+    "3, running, as in Kafka: when /metrics answers, all logs are loaded.",
 )
 CONNECTIONS = gauge(
     "kafka_server_socket_server_metrics_connection_count",
     "Open connections; max.connections bounds them. When they only rise, look for clients that"
-    " connect again for each request.",
+    " open a connection for each request.",
     "listener",
 )
 CONTROLLER = gauge(
     "kafka_controller_kafkacontroller_activecontrollercount",
-    "1: the one node is the controller.",
+    "1: the single node is the controller.",
 )
 PUSHES = counter(
     "odradek_otlp_pushes_total",
-    "How often metrics were pushed to odradek.otlp.endpoint, taken or not.",
+    "Pushes of metrics to odradek.otlp.endpoint, taken or not.",
 )
 PUSH_FAILURES = counter(
     "odradek_otlp_failures_total",
-    "Pushes that the collector did not take: the log says why, and the next push makes up for it.",
+    "Pushes that the collector did not take: the log says why, and the next push includes their"
+    " counts.",
 )
 
 
 def whole_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield every family."""
+    """Iterate over the families."""
     yield BUILD.each([(VERSION, 1)])
     yield PROBLEMS.one(snapshot.problem_count)
     yield STATE.one(_RUNNING)

@@ -1,10 +1,10 @@
-"""Families of /metrics as OTLP's ExportMetricsServiceRequest, in its JSON form.
+"""Encodes families of /metrics as OTLP's ExportMetricsServiceRequest, in its JSON form.
 
     gauge      Gauge                      counter    Sum, cumulative and monotonic
     summary    Summary                    histogram  Histogram, cumulative
 
-Names stay those of /metrics, so that what is asked of Prometheus can be asked of whatever the
-collector feeds. 64-bit integers are strings, as in all JSON of Protocol Buffers.
+Names stay those of /metrics, so that queries for Prometheus also work in other systems behind the
+collector. 64-bit integers are strings, as in all JSON of Protocol Buffers.
 (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding)
 """
 
@@ -26,7 +26,7 @@ _QUANTILE, _BOUND = "quantile", "le"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose metrics they are, and since when counters count."""
+    """The source of the metrics, and the time since which counters count."""
 
     attributes: Mapping[str, str]
     scope: str
@@ -46,10 +46,10 @@ class _Stream:
 
 
 def requests(families: Iterable[Metric], origin: Origin, now_ms: int) -> Iterator[bytes]:
-    """Yield request bodies that hold all families; each is of a size that collectors take.
+    """Iterate over request bodies with all families, each of a size that collectors accept.
 
-    Points are written one by one: one call for megabytes would hold the interpreter, and with
-    it the event loop, for a tenth of a second.
+    Points are encoded one by one: one call for megabytes would hold the interpreter's lock, and
+    stop the event loop, for a tenth of a second.
     """
     head, tail = _frame(origin)
     times = _Times(f"{origin.start_ms}000000", f"{now_ms}000000")
@@ -73,14 +73,14 @@ def requests(families: Iterable[Metric], origin: Origin, now_ms: int) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Nanoseconds since the epoch, as JSON has them."""
+    """Nanoseconds since the epoch, as strings for JSON."""
 
     start: str
     now: str
 
 
 def _frame(origin: Origin) -> tuple[str, str]:
-    """Return what comes before and behind the metrics of a request."""
+    """Return the text before and after the metrics of a request."""
     resource = json.dumps({"attributes": _attributes(origin.attributes)})
     scope = json.dumps({"name": origin.scope, "version": origin.version})
     head = f'{{"resourceMetrics":[{{"resource":{resource},"scopeMetrics":[{{"scope":{scope},'
@@ -96,7 +96,7 @@ def _metric(stream: _Stream, points: Iterable[str]) -> str:
 
 
 def _streams(family: Metric, times: _Times) -> Iterator[_Stream]:
-    """Yield what a family is in OTLP; a family of several names is several metrics."""
+    """Iterate over the metrics of a family in OTLP; each name of a family is a metric."""
     if family.type == "histogram":
         points = _grouped(family, _BOUND, times, _histogram)
         facts = {"aggregationTemporality": _CUMULATIVE}
@@ -124,7 +124,7 @@ def _number(labels: Mapping[str, str], value: float, times: _Times) -> str:
 
 @dataclass(slots=True)
 class _Group:
-    """The samples of one point: a value for each bound or quantile, and what they come to."""
+    """The samples of one point: a value for each bound or quantile, the count and the sum."""
 
     labels: dict[str, str]
     values: list[tuple[float, float]]
@@ -135,7 +135,7 @@ class _Group:
 def _grouped(
     family: Metric, apart: str, times: _Times, point: Callable[[_Group], dict[str, object]]
 ) -> Iterator[str]:
-    """Yield a point for all samples that differ only in the label `apart`."""
+    """Iterate over the points; one point has all samples that differ only in the label `apart`."""
     groups: dict[tuple[tuple[str, str], ...], _Group] = {}
     for sample in family.samples:
         labels = {name: value for name, value in sample.labels.items() if name != apart}
@@ -152,7 +152,7 @@ def _grouped(
 
 
 def _histogram(group: _Group) -> dict[str, object]:
-    """Take the counts below bounds apart into those of the buckets between them."""
+    """Convert the cumulative counts below bounds into the counts of the buckets between them."""
     below = [count for _, count in group.values]
     counts = [here - before for here, before in zip(below, [0, *below], strict=False)]
     return {
@@ -189,7 +189,7 @@ def _integer(value: float) -> str:
 
 
 def _double(value: float) -> float | str:
-    """Return a number as JSON of Protocol Buffers has it, which knows what JSON does not."""
+    """Return a number for JSON of Protocol Buffers, which has strings for NaN and infinity."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

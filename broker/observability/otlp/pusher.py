@@ -1,7 +1,7 @@
-"""Pushes what /metrics tells to an OpenTelemetry collector, every so often.
+"""Pushes the metrics of /metrics to an OpenTelemetry collector, at an interval.
 
-The event loop notes the values as for /metrics; a thread of its own writes and sends them. What a
-collector misses is lost to nobody: all counts are since the start, and the next push has them.
+The event loop takes a snapshot as for /metrics; a thread of its own encodes and sends it. A failed
+push loses no counts: all counts are since the start, and the next push includes them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TIMEOUT_S = 10.0  # OpenTelemetry's default
-# A collector that goes on refusing is told of so often.
+# The time between two lines in the log about a collector that keeps refusing.
 _TOLD_MS = 60_000
 
 
 class Trouble:
-    """Decides what is logged of a collector: the first refusal, then one line a minute."""
+    """Decides which refusals of a collector are logged: the first one, then one a minute."""
 
     def __init__(self, where: str, now_ms: Callable[[], int]) -> None:
         self._where, self._now_ms = where, now_ms
@@ -58,7 +58,7 @@ class Trouble:
     def taken(self) -> None:
         """Note that a push was taken."""
         if self._told_ms is not None:
-            logger.info("pushes metrics again endpoint=%s", self._where)
+            logger.info("pushed metrics again endpoint=%s", self._where)
         self._told_ms, self._untold_count = None, 0
 
 
@@ -81,12 +81,12 @@ class Pusher:
     def start(self) -> None:
         """Begin; the first push is one interval from now."""
         logger.info(
-            "pushes metrics endpoint=%s interval_s=%g", self._collector.shown, self._interval_s
+            "pushing metrics endpoint=%s interval_s=%g", self._collector.shown, self._interval_s
         )
         self._task = start_task("push metrics", self._run())
 
     def stop(self) -> None:
-        """Push no more; a thread that waits for an answer is left behind."""
+        """Stop pushing; a thread that waits for an answer is not waited for."""
         if self._task is not None:
             self._task.cancel()
 
@@ -108,13 +108,13 @@ class Pusher:
         return await _in_thread(partial(self._write, snapshot))
 
     def _write(self, snapshot: Snapshot) -> list[bytes]:
-        """Return what there is to send, packed. Runs in a thread."""
+        """Return the compressed bodies to send. Runs in a thread."""
         give_way()
         bodies = requests(collect(snapshot), self._origin, snapshot.now_ms)
         return [pack(body) for body in bodies]
 
     def _send(self, bodies: Sequence[bytes]) -> str | None:
-        """Send bodies; return why they were refused. Runs in a thread."""
+        """Send bodies; return why one was refused, None if all were taken. Runs in a thread."""
         try:
             self._collector.send(bodies)
         except PushRefused as refusal:
@@ -127,7 +127,7 @@ class Pusher:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Run it in a thread that no stop waits for, unlike those of a pool."""
+    """Run some work in a daemon thread, which does not delay a stop, unlike one of a pool."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult
 
 _ANSWER_BYTES_MAX = 64 * 1024
-# JSON of metrics repeats itself: the lowest level makes it a twentieth.
+# JSON of metrics is repetitive: the lowest level compresses it to a twentieth.
 _GZIP_LEVEL = 1
 
 
 class PushRefused(Exception):
-    """A collector did not take metrics; the message says why, and holds no secret."""
+    """A collector did not take metrics; the message says why, and contains no secret."""
 
 
 def pack(body: bytes) -> bytes:
-    """Return a body as it is sent."""
+    """Compress a body."""
     return gzip.compress(body, _GZIP_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """Where metrics go; `headers` hold secrets, and so may the query of the URL."""
+    """The target of the pushes; `headers` contain secrets, and the URL's query may, too."""
 
     url: SplitResult
     headers: Mapping[str, str]
@@ -36,11 +36,14 @@ class Collector:
 
     @property
     def shown(self) -> str:
-        """The address without what may be secret."""
+        """The address without the parts that may be secret."""
         return f"{self.url.scheme}://{self.url.netloc}{self.url.path}"
 
     def send(self, bodies: Iterable[bytes]) -> None:
-        """Send them, packed, one after the other. Raises PushRefused, TimeoutError or OSError."""
+        """Send compressed bodies, one after the other.
+
+        Raises PushRefused, TimeoutError or OSError.
+        """
         with closing(self._connection()) as connection:
             for body in bodies:
                 self._send_in_time(connection, body)
@@ -56,7 +59,7 @@ class Collector:
         )
 
     def _send_in_time(self, connection: http.client.HTTPConnection, body: bytes) -> None:
-        # A time for each operation does not bound an answer that comes byte by byte.
+        # A timeout for each operation does not bound an answer that comes byte by byte.
         is_late = threading.Event()
         alarm = threading.Timer(self.timeout_s, _cut, [connection, is_late])
         alarm.daemon = True
@@ -71,7 +74,7 @@ class Collector:
             raise PushRefused(f"it does not speak HTTP ({type(error).__name__})") from error
         finally:
             alarm.cancel()
-        if is_late.is_set():  # what had come by then may look like an answer
+        if is_late.is_set():  # an incomplete answer may look like a whole one
             raise TimeoutError
 
     def _send(self, connection: http.client.HTTPConnection, body: bytes) -> None:
@@ -86,7 +89,7 @@ class Collector:
         answer = connection.getresponse()
         text = answer.read(_ANSWER_BYTES_MAX)
         if answer.status // 100 != 2:
-            # Not what it says of it, which may repeat what it was sent.
+            # Without the body of the answer, which may repeat secrets of the request.
             raise PushRefused(f"it answered {answer.status} {_reason(answer.status)}")
         refused = _rejected_points(text)
         if refused:
@@ -98,7 +101,7 @@ def _reason(status: int) -> str:
 
 
 def _rejected_points(text: bytes) -> int:
-    """Return how many points a collector says that it left out of what it took."""
+    """Return the number of points that a collector reports as left out."""
     try:
         return int(json.loads(text or b"{}")["partialSuccess"]["rejectedDataPoints"])
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""Fetches a JWKS, from a file or over HTTP; waits, and so is called in threads.
+"""Fetches a JWKS, from a file or over HTTP; it blocks, so threads call it.
 
-Bounded in size and time, whatever the other side does. A redirection is followed within a scheme
-only: https stays https.
+Size and time are bounded, whatever the server does. Only redirections within a scheme are
+followed: https stays https.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOO_LONG = "the answer takes too long"
 
 
 class FetchFailed(Exception):
-    """The keys cannot be had; says why."""
+    """The keys could not be fetched; the message says why."""
 
 
 def file_of(url: str) -> Path | None:
@@ -53,7 +53,7 @@ def read_file(path: Path) -> bytes:
 
 
 def state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file does, None when it cannot be looked at."""
+    """Return a value that changes with the file, None when the file cannot be read."""
     try:
         found = path.stat()
     except OSError:
@@ -80,7 +80,7 @@ def fetch(url: str, timeout_s: float = TIMEOUT_S) -> bytes:
 
 
 def _opener(ends_at_s: float) -> urllib.request.OpenerDirector:
-    """Return an opener that knows HTTP alone: it has no handler for file, ftp or data."""
+    """Return an opener for HTTP only: it has no handler for file, ftp or data."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -109,7 +109,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _shown(error: object) -> str:
-    """Return an error's words; they may quote the answer."""
+    """Return an error's text, shortened; it may quote the answer."""
     return " ".join(str(error)[:_SHOWN_MAX].split()) or type(error).__name__
 
 
@@ -123,7 +123,7 @@ class _WithinAScheme(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        # urllib reads the whole body of a redirection, whatever its size, unless it is closed.
+        # Unless it is closed, urllib reads the whole body of a redirection, whatever its size.
         fp.close()
         to = urljoin(req.full_url, newurl)
         if urlsplit(to).scheme != urlsplit(req.full_url).scheme:
@@ -132,7 +132,7 @@ class _WithinAScheme(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Makes connections that end in time."""
+    """Opens connections that respect the deadline."""
 
     def __init__(self, ends_at_s: float) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _ending(kind: type[HTTPConnection], ends_at_s: float) -> Any:
-    """Return what makes connections whose answers are read until a time, and no longer."""
+    """Return a factory of connections whose answers are read until a deadline, and no longer."""
 
     def make(host: str, *, timeout: float, **_: Any) -> HTTPConnection:
         connection = kind(host, timeout=min(timeout, _left_s(ends_at_s)))
@@ -165,9 +165,9 @@ def _ending(kind: type[HTTPConnection], ends_at_s: float) -> Any:
 
 
 class _EndingResponse(HTTPResponse):
-    """An answer of which no byte is waited for after a time, whether of a header or of a chunk.
+    """An answer whose header and body are not read past a deadline.
 
-    A timeout of the socket alone begins again with each byte.
+    The socket's own timeout begins again with each byte.
     """
 
     def __init__(self, ends_at_s: float, sock: socket.socket, *args: Any, **more: Any) -> None:
@@ -193,7 +193,7 @@ class _EndingBytes(io.RawIOBase):
 
 
 def _left_s(ends_at_s: float) -> float:
-    """Return how long may still be waited. Raises TimeoutError."""
+    """Return the time until the deadline. Raises TimeoutError when it has passed."""
     left_s = ends_at_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError(_TOO_LONG)

@@ -1,8 +1,8 @@
-"""The public keys of a provider, as a JSON Web Key Set has them (RFC 7517).
+"""The public keys of a provider, read from a JSON Web Key Set (RFC 7517).
 
 Each key is for certain algorithms only, which follow from its type and its `alg`: a signature is
-checked by an algorithm that its key allows, never by one that the token alone asks for. So no
-public key ever serves as the secret of an HMAC, and there is no "none".
+checked by an algorithm that its key allows, never by one that only the token names. So no public
+key ever serves as the secret of an HMAC, and there is no "none".
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _EDWARDS = ("Ed25519", "Ed448")
 ALGORITHMS = frozenset((*_RSA, *_CURVES.values(), "EdDSA"))
 _RSA_BITS_MIN = 2048  # RFC 7518 section 3.3
-# What OpenSSL checks signatures with; 1.5 ms each.
+# The longest key that OpenSSL accepts; it takes 1.5 ms a signature.
 _RSA_BITS_MAX = 16_384
 # Public exponents are 65537 nearly everywhere; one as long as its key takes 6 ms a signature.
 _RSA_EXPONENT_BITS_MAX = 32
-# What a key is read from. All else stays out: of a private exponent alone PyJWT would compute
-# the factors, which takes 8 s of a key of 16,384 bits, and holds the whole process up.
+# The members that a key is read from. Others are ignored: from a private exponent alone, PyJWT
+# would compute the factors. That takes 8 s for a key of 16,384 bits, and blocks the process.
 _PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
 _KEYS_MAX = 1000
-# So many keys are tried for one token, which names its key in most cases; Kafka tries one.
+# The keys that are tried for one token; most tokens name their key. Kafka tries one.
 _TRIED_MAX = 10
 
 
 class BadKeySet(Exception):
-    """What was fetched is no JWKS, or has no key that can be used."""
+    """The fetched data is not a JWKS, or has no usable key."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """A public key, the id that tokens name it by, and what it may be used for."""
+    """A public key, its id in tokens, and the algorithms that it allows."""
 
     key_id: str | None
     algorithms: tuple[str, ...]
@@ -50,16 +50,15 @@ class VerificationKey:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys that can be used, and why others cannot."""
+    """The usable keys, and why others are not usable."""
 
     keys: Sequence[VerificationKey]
     passed_over: Sequence[str] = ()
 
     def candidates(self, algorithm: str, key_id: str | None) -> Sequence[VerificationKey]:
-        """Return the keys that a token with this header may be signed with.
+        """Return the keys that may have signed a token with this header.
 
-        A token that names no key may be signed with any that allows its algorithm, of the first
-        ten.
+        For a token that names no key, these are the first ten keys that allow its algorithm.
         """
         fitting = (
             one
@@ -70,14 +69,14 @@ class KeySet:
 
 
 def read_key_set(data: bytes) -> KeySet:
-    """Read a JWKS. Raises BadKeySet, which shows nothing of it."""
+    """Read a JWKS. Raises BadKeySet, whose message has no key material."""
     try:
         told = json.loads(data)
     except (ValueError, RecursionError):
-        raise BadKeySet("it is no JSON") from None
+        raise BadKeySet("it is not JSON") from None
     entries = told.get("keys") if isinstance(told, dict) else None
     if not isinstance(entries, list):
-        raise BadKeySet("it is no JSON Web Key Set: there is no list named keys")
+        raise BadKeySet("it is not a JSON Web Key Set: there is no list named keys")
     keys: list[VerificationKey] = []
     passed_over: list[str] = []
     for number, entry in enumerate(entries[:_KEYS_MAX]):
@@ -88,7 +87,7 @@ def read_key_set(data: bytes) -> KeySet:
             passed_over.append(f"key {number} (kid {key_id!r:.100}): {error}")
     if not keys:
         why = f": {'; '.join(passed_over[:3])}" if passed_over else ""
-        raise BadKeySet(f"it has no key that signatures can be checked with{why}")
+        raise BadKeySet(f"it has no key that can check signatures{why}")
     return KeySet(keys, passed_over)
 
 
@@ -98,17 +97,17 @@ class _Unusable(Exception):
 
 def _read_key(entry: Any) -> Iterator[VerificationKey]:
     if not isinstance(entry, dict):
-        raise _Unusable("it is no object")
+        raise _Unusable("it is not an object")
     operations = entry.get("key_ops")
     if entry.get("use", "sig") != "sig":
-        return  # for something else
+        return  # a key for another use
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return
     found, algorithms = _kind_of(entry)
     if "alg" in entry:
         algorithms = tuple(one for one in algorithms if one == entry["alg"])
     if not algorithms:
-        raise _Unusable(f"its alg {entry['alg']!r:.100} does not go with its type")
+        raise _Unusable(f"its alg {entry['alg']!r:.100} does not fit its type")
     key_id = entry.get("kid")
     yield VerificationKey(
         key_id if isinstance(key_id, str) else None, algorithms, _public(found, entry)
@@ -124,7 +123,7 @@ def _kind_of(entry: Mapping[str, Any]) -> tuple[type[Algorithm], tuple[str, ...]
     if kind == "OKP" and curve in _EDWARDS:
         return OKPAlgorithm, ("EdDSA",)
     if kind == "oct":
-        raise _Unusable("it is a shared secret, and no public key")
+        raise _Unusable("it is a shared secret, not a public key")
     raise _Unusable(f"keys of type {kind!r:.100} and curve {curve!r:.100} are not supported")
 
 
@@ -141,10 +140,10 @@ def _public(algorithm: Any, entry: Mapping[str, Any]) -> Any:
 
 def _check_rsa(key: RSAPublicKey) -> None:
     if key.key_size < _RSA_BITS_MIN:
-        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MIN} are the least")
+        raise _Unusable(f"its RSA key has {key.key_size} bits, less than {_RSA_BITS_MIN}")
     if key.key_size > _RSA_BITS_MAX:
-        raise _Unusable(f"an RSA key of {key.key_size} bits, {_RSA_BITS_MAX} are the most")
+        raise _Unusable(f"its RSA key has {key.key_size} bits, more than {_RSA_BITS_MAX}")
     bits = key.public_numbers().e.bit_length()
     if bits > _RSA_EXPONENT_BITS_MAX:
         most = _RSA_EXPONENT_BITS_MAX
-        raise _Unusable(f"an RSA key whose exponent has {bits} bits, {most} are the most")
+        raise _Unusable(f"the exponent of its RSA key has {bits} bits, more than {most}")

@@ -1,9 +1,9 @@
-"""Keeps a provider's keys: fetched when the broker starts, again now and then, and on demand.
+"""Keeps a provider's keys: fetched when the broker starts, at intervals, and on demand.
 
-A token whose key is not known has the keys fetched at once, since providers change keys; that
-happens at most every few seconds, whoever asks for it and however often. A file is read again
-when it has changed. When the keys cannot be had the last ones go on serving, and it is tried again
-by and by (RefreshingHttpsJwks).
+A token with an unknown key makes the broker fetch the keys at once, since providers change keys;
+that happens at most once in a few seconds, for all clients together. A file is read again when it
+has changed. When a fetch fails, the last keys stay in use, and it is tried again later, with a
+growing delay (RefreshingHttpsJwks).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FETCH = "fetch keys"
-# Between two fetches that tokens with unknown keys bring about.
+# The least time between two fetches for tokens with unknown keys.
 _ON_DEMAND_INTERVAL_S = 10.0
-# Of keys that cannot be used so many have a line in the log.
+# The number of unusable keys that have a line in the log.
 _PASSED_OVER_SHOWN_MAX = 10
 
 
@@ -49,29 +49,29 @@ class Keys:
         self._file_state: object = None
         self._keys = KeySet(())
         self._problem: str | None = None
-        # What is being done, by its name: who wants the same meanwhile waits for it.
+        # The work under way, by its name: others that need the same work wait for it.
         self._doing: dict[str, asyncio.Task[None]] = {}
         self._demanded_at_s: float | None = None
         self._repeating: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to fetch the keys, and go on doing it."""
+        """Begin to fetch the keys, again at each interval."""
         if self._repeating is None:
             self._repeating = start_task("refresh keys", self._repeat())
 
     def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         for task in (self._repeating, *self._doing.values()):
             if task is not None:
                 task.cancel()
 
     @property
     def problem(self) -> str | None:
-        """Why the keys could not be had the last time; None when they could."""
+        """Why the last fetch of the keys failed; None when it succeeded."""
         return self._problem
 
     async def candidates(self, header: Header) -> Sequence[VerificationKey]:
-        """Return the keys that a token may be signed with; fetches them when none is known."""
+        """Return the keys that may have signed a token; fetches keys when none is known."""
         if header.algorithm not in ALGORITHMS:
             return ()  # no key will ever do
         if self._file is not None:
@@ -113,12 +113,12 @@ class Keys:
             await self._refresh()
 
     async def _once(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do something, or wait for who does it already: there is one thread for all."""
+        """Do some work, or wait until it is done if it is under way: one thread for all."""
         task = self._doing.get(name)
         if task is None:
             task = self._doing[name] = start_task(name, work())
             task.add_done_callback(lambda _: self._doing.pop(name, None))
-        # Who waits may be a connection that is lost; others wait, too.
+        # The connection of one waiter may be lost; others wait, too.
         await asyncio.shield(task)
 
     async def _fetch_keys(self) -> None:
@@ -129,24 +129,24 @@ class Keys:
                 logger.error("could not fetch the keys of tokens url=%s: %s", self.url, error)
             self._problem = str(error)
             return
-        except Exception:  # the root of this work: the next fetch is to come all the same
+        except Exception:  # the root of this work: the next fetch must not fail with it
             logger.exception("failed to fetch the keys of tokens url=%s", self.url)
-            self._problem = "an internal error, which the log has"
+            self._problem = "an internal error (see the log)"
             return
         if self._problem is not None or keys != self._keys:
             ids = ",".join(str(one.key_id) for one in keys.keys)
             logger.info("fetched the keys of tokens url=%s kids=%.500s", self.url, ids)
             for why in keys.passed_over[:_PASSED_OVER_SHOWN_MAX]:
-                logger.warning("passed over a key of tokens url=%s: %s", self.url, why)
+                logger.warning("ignored a key of tokens url=%s: %s", self.url, why)
             more = len(keys.passed_over) - _PASSED_OVER_SHOWN_MAX
             if more > 0:
-                logger.warning("passed over %d more keys of tokens url=%s", more, self.url)
+                logger.warning("ignored %d more keys of tokens url=%s", more, self.url)
         self._keys, self._problem = keys, None
 
     def _read(self) -> KeySet:
         if self._file is None:
             return read_key_set(self._fetch(self.url))
-        self._file_state = state_of(self._file)  # before: what changes later is seen then
+        self._file_state = state_of(self._file)  # before reading, to detect later changes
         return read_key_set(read_file(self._file))
 
     def _has_changed(self) -> bool:
@@ -155,7 +155,7 @@ class Keys:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Run what waits in a thread that no stop of the broker waits for."""
+    """Run blocking work in a daemon thread, which does not delay a stop of the broker."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,13 +1,13 @@
-"""Whether a token is believed: its signature, its times, who it is from, for and about.
+"""Validates a token: its signature, its times, its issuer, audience and subject.
 
-The checks are those of Kafka's BrokerJwtValidator and of jose4j below it. The keys and the time
-are handed in.
+The checks are those of Kafka's BrokerJwtValidator and of jose4j below it. The caller passes the
+keys and the time.
 
     <header> . <claims> . <signature>        each in URL-safe base64 (RFC 7515)
 
-The text is taken apart here, each part once, in a time that its length bounds: PyJWT looks at
-each character of all parts, again with each key, which takes 50 ms of the largest token. PyJWT's
-algorithms check the signature.
+This module splits the text itself, each part once, in a time that is linear in its length. PyJWT
+would look at each character of all parts, again for each key, which takes 50 ms for the largest
+token. PyJWT's algorithms check the signature.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from config.oauth import OAuthConfig
 _ALGORITHMS = get_default_algorithms()
 # Three parts in URL-safe base64; without a signature the last would be empty.
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
-# Seconds since the epoch beyond which no time can be written down as milliseconds.
+# The last time, in seconds since the epoch, whose milliseconds fit into 64 bits.
 _SECONDS_MAX = (2**63 - 1) // 1000
 _KEY_ID_MAX = 1000
 
 
 class InvalidToken(Exception):
-    """A token that is not believed; the message is for the log, and shows no more than claims."""
+    """A token that is not valid; the message is for the log, and contains claims at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a token says of its signature."""
+    """The header of a token: how it is signed."""
 
     algorithm: str
     key_id: str | None
@@ -47,17 +47,14 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What is believed of a token: whose it is, and until when (milliseconds since the epoch)."""
+    """The checked claims of a token: its subject and its end (milliseconds since the epoch)."""
 
     subject: str
     expires_ms: int
 
 
 def read_header(token: str) -> Header:
-    """Read what a token says of its signature; nothing of it is believed yet.
-
-    Raises InvalidToken.
-    """
+    """Read the header of a token, which is not checked yet. Raises InvalidToken."""
     if not _COMPACT.fullmatch(token):
         raise InvalidToken("it does not have the three parts of a signed token")
     try:
@@ -65,15 +62,15 @@ def read_header(token: str) -> Header:
     except (ValueError, RecursionError) as error:
         raise InvalidToken(f"its header cannot be read ({type(error).__name__})") from None
     if not isinstance(header, dict):
-        raise InvalidToken("its header is no object")
+        raise InvalidToken("its header is not an object")
     # RFC 7515 section 4.1.11: a token with a critical header that is not understood is refused.
     if "crit" in header or header.get("b64", True) is not True:
-        raise InvalidToken("its header asks for what is not supported (crit, b64)")
+        raise InvalidToken("its header needs features that are not supported (crit, b64)")
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str):
         raise InvalidToken("its header has no alg")
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _KEY_ID_MAX):
-        raise InvalidToken("the kid of its header is none")
+        raise InvalidToken("the kid of its header is not valid")
     return Header(algorithm, key_id)
 
 
@@ -84,7 +81,7 @@ def verify(
     config: OAuthConfig,
     now_ms: int,
 ) -> Claims:
-    """Check a token's signature with keys that allow its algorithm, and then its claims.
+    """Check a token's signature with keys that allow its algorithm, then its claims.
 
     Raises InvalidToken.
     """
@@ -119,14 +116,14 @@ def _signed_payload(token: str, header: Header, keys: Sequence[VerificationKey])
                 failure = type(error).__name__
     except ValueError as error:
         failure = type(error).__name__
-    raise InvalidToken(f"its signature is not right ({failure}): kid={header.key_id!r:.100}")
+    raise InvalidToken(f"its signature is wrong ({failure}): kid={header.key_id!r:.100}")
 
 
 def _decoded(text: str) -> bytes:
-    """Decode URL-safe base64 without padding, the one way to write it. Raises ValueError."""
+    """Decode canonical URL-safe base64 without padding. Raises ValueError."""
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if base64.urlsafe_b64encode(data).rstrip(b"=").decode() != text:
-        raise ValueError("not the way that base64 writes it")
+        raise ValueError("not canonical base64")
     return data
 
 
@@ -134,9 +131,9 @@ def _read_claims(payload: bytes) -> Mapping[str, Any]:
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError):
-        raise InvalidToken("its claims are no JSON") from None
+        raise InvalidToken("its claims are not JSON") from None
     if not isinstance(claims, dict):
-        raise InvalidToken("its claims are no object")
+        raise InvalidToken("its claims are not an object")
     return claims
 
 
@@ -162,7 +159,7 @@ def _check_audience(claims: Mapping[str, Any], expected: Sequence[str]) -> None:
     if audience is None:
         audience = []
     if not isinstance(audience, list) or not all(isinstance(one, str) for one in audience):
-        raise InvalidToken("its aud is neither a text nor a list of them")
+        raise InvalidToken("its aud is neither a text nor a list of texts")
     if expected:
         if not set(expected) & set(audience):
             raise InvalidToken(f"its audience is {told!r:.200}, not {' or '.join(expected)}")
@@ -176,7 +173,7 @@ def _check_scopes(claims: Mapping[str, Any], name: str) -> None:
     told = claims.get(name)
     scopes = [told] if isinstance(told, str) else told if isinstance(told, list) else []
     if not all(isinstance(one, str) and one.strip() for one in scopes):
-        raise InvalidToken(f"its {name} has what is no scope")
+        raise InvalidToken(f"its {name} has an entry that is not a scope")
     if len({one.strip() for one in scopes}) < len(scopes):
         raise InvalidToken(f"its {name} has a scope twice")
 
@@ -184,11 +181,11 @@ def _check_scopes(claims: Mapping[str, Any], name: str) -> None:
 def _text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise InvalidToken(f"its claim {name} names nobody")
+        raise InvalidToken(f"its claim {name} is missing or empty")
     try:
         value.encode()
-    except UnicodeEncodeError:  # half of a pair of surrogates, which no response can have
-        raise InvalidToken(f"its claim {name} is no text") from None
+    except UnicodeEncodeError:  # a lone surrogate, which no response can contain
+        raise InvalidToken(f"its claim {name} is not valid text") from None
     return value.strip()
 
 
@@ -198,7 +195,7 @@ def _seconds(claims: Mapping[str, Any], name: str, least: int = 0) -> int | floa
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not least <= value <= _SECONDS_MAX:  # not true of NaN either
-        raise InvalidToken(f"its {name} is no time")
+    if not is_number or not least <= value <= _SECONDS_MAX:  # false for NaN, too
+        raise InvalidToken(f"its {name} is not a time")
     assert isinstance(value, int | float)
     return value

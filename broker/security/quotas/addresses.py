@@ -1,4 +1,4 @@
-"""How often an address may connect (KIP-612, ConnectionQuotas)."""
+"""Limits how often an address may connect (KIP-612, ConnectionQuotas)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from config.quota import QuotaConfig
 
 logger = logging.getLogger(__name__)
 
-# Of one address there is a line in the log so often.
+# The time between two lines in the log for one address.
 _TOLD_INTERVAL_MS = 60_000
-# So many addresses are told of in that time.
+# The number of addresses that are logged in that time.
 _TOLD_MAX = 100
 
 Rates = Mapping[str | None, float]
@@ -37,7 +37,7 @@ class AddressRates:
     def put_in_force(
         self, entries: Mapping[Entity, Quotas], hosts: Mapping[str, Sequence[str]]
     ) -> None:
-        """Go by these quotas from now on; `hosts` has the addresses of each name."""
+        """Use these quotas from now on; `hosts` has the addresses of each name."""
         rates: dict[str | None, float] = {}
         for entity, quotas in entries.items():
             parts = dict(entity)
@@ -48,7 +48,7 @@ class AddressRates:
         self.rates = rates
 
     def delay_ms(self, address: str) -> int:
-        """Count a connection; return for how long it is kept waiting, then not counted."""
+        """Count a connection, or return for how long it has to wait; then it is not counted."""
         limit = self.rates.get(address)
         if limit is None:
             limit = self.rates.get(None)
@@ -65,7 +65,7 @@ class AddressRates:
         return delay_ms
 
     def _tell(self, address: str, limit: float, now_ms: int) -> None:
-        """Log it, for each address once a minute: who floods the broker shall not fill a disk."""
+        """Log a refusal, once a minute for each address: a flood must not fill the disk."""
         for known in [
             one for one, at in self._told_ms.items() if now_ms - at >= _TOLD_INTERVAL_MS
         ]:

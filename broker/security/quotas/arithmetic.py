@@ -1,13 +1,13 @@
-"""How fast something goes, and how long to wait until it is slow enough: Kafka's arithmetic.
+"""Measures rates, and computes how long to wait until a rate meets its limit, as Kafka does.
 
 A rate is a sum over a ring of samples, divided by the time that they span:
 
     | sample | sample | … | current     samples, each of window_ms; one more than are counted,
-                                        since the oldest may reach out of the span
+                                        since the oldest may begin before the span
 
-What is younger than the span counts as if all but the current sample had passed, so that a client
-that comes begins with a burst (Rate, SampledStat). A token bucket fills by the second and gives
-what it has at once (TokenBucket). Nothing here reads a clock.
+A ring that is younger than the span counts as if all samples but the current one had passed, so
+that a new client may begin with a burst (Rate, SampledStat). A token bucket fills at a rate, and
+its tokens may be spent at once (TokenBucket). Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dataclasses import dataclass
 
 from config.values import INT32_MAX
 
-# Of metrics.num.samples and metrics.sample.window.ms, which Kafka's averages go by.
+# The defaults of metrics.num.samples and metrics.sample.window.ms, which Kafka's averages use.
 _AVERAGE_SAMPLES, _AVERAGE_WINDOW_MS = 2, 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is looked back upon: so many samples of so many milliseconds."""
+    """The time that a rate covers: a number of samples of a number of milliseconds."""
 
     samples: int
     sample_ms: int
 
     @property
     def span_ms(self) -> int:
-        """The age at which a sample does not count any more."""
+        """The age from which a sample does not count any more."""
         return self.samples * self.sample_ms
 
     @property
     def full_seconds(self) -> float:
-        """The time that a burst at the beginning is spread over."""
+        """The time over which a burst at the beginning is spread."""
         return (self.samples - 1) * self.sample_ms / 1000
 
 
@@ -73,18 +73,18 @@ class Samples:
         sample.last_ms = now_ms
 
     def total(self, now_ms: int) -> float:
-        """Return the sum of what counts."""
+        """Return the sum of the values in the span."""
         self._forget_old(now_ms)
         return sum(sample.value for sample in self._ring)
 
     def average(self, now_ms: int) -> float:
-        """Return the average of what counts, 0 for nothing."""
+        """Return the average of the values in the span, 0 when there are none."""
         total = self.total(now_ms)
         count = sum(sample.count for sample in self._ring)
         return total / count if count else 0.0
 
     def span_ms(self, now_ms: int) -> int:
-        """Return the time that a rate is taken over (Rate.windowSize)."""
+        """Return the time by which a sum is divided for its rate (Rate.windowSize)."""
         self._forget_old(now_ms)
         if not self._ring:
             self._ring.append(_Sample(now_ms))
@@ -111,7 +111,7 @@ class Samples:
 
 
 class Rate:
-    """How much a second (Rate over WindowedSum)."""
+    """An amount per second (Rate over WindowedSum)."""
 
     __slots__ = ("_samples",)
 
@@ -119,15 +119,15 @@ class Rate:
         self._samples = Samples(window)
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count something; less than nothing takes it back."""
+        """Count an amount; a negative one takes an amount back."""
         self._samples.record(value, now_ms)
 
     def measure(self, now_ms: int) -> float:
-        """Return the rate now, by the second."""
+        """Return the rate per second."""
         return self._samples.total(now_ms) / (self._samples.span_ms(now_ms) / 1000)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long nothing may come until the rate is a limit again (QuotaUtils).
+        """Return how long to wait until the rate is back at the limit (QuotaUtils).
 
         With O observed over W and T as the limit, O * W / (W + X) = T gives X = (O - T) / T * W.
         """
@@ -138,7 +138,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come at a rate and are kept up to a burst (KIP-599)."""
+    """Tokens that arrive at a rate and accumulate up to a burst (KIP-599)."""
 
     __slots__ = ("_tokens", "_updated_ms", "_window")
 
@@ -148,17 +148,17 @@ class TokenBucket:
         self._updated_ms = -math.inf  # it is full at first
 
     def record(self, value: float, limit: float, now_ms: int) -> None:
-        """Take tokens, be they there or not."""
+        """Take tokens; the number of tokens may fall below zero."""
         burst = self._refill(limit, now_ms)
         self._tokens = min(burst, self._tokens - value)
 
     def measure(self, limit: float, now_ms: int) -> float:
-        """Return how many tokens there are; below zero are those that are owed."""
+        """Return the number of tokens; a negative number is owed."""
         self._refill(limit, now_ms)
         return self._tokens
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long it takes until nothing is owed."""
+        """Return how long it takes until no token is owed."""
         tokens = self.measure(limit, now_ms)
         return round_ms(-tokens / limit * 1000) if tokens < 0 else 0
 
@@ -171,7 +171,7 @@ class TokenBucket:
 
 
 class Average:
-    """The average of what came of late, as Kafka's metrics have it (Avg)."""
+    """The average of recent values, as in Kafka's metrics (Avg)."""
 
     __slots__ = ("_samples",)
 
@@ -179,16 +179,16 @@ class Average:
         self._samples = Samples(Window(_AVERAGE_SAMPLES, _AVERAGE_WINDOW_MS))
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count one."""
+        """Count a value."""
         self._samples.record(value, now_ms)
 
     def measure(self, now_ms: int) -> float:
-        """Return the average now, 0 when nothing came of late."""
+        """Return the average of recent values, 0 when there are none."""
         return self._samples.average(now_ms)
 
 
 def round_ms(time_ms: float) -> int:
-    """Round as Math.round() does, no further than a response can tell."""
-    if not time_ms < INT32_MAX:  # more, or no number
+    """Round as Math.round() does, to at most the largest number in a response."""
+    if not time_ms < INT32_MAX:  # too large, or not a number
         return 0 if math.isnan(time_ms) else INT32_MAX
     return math.floor(time_ms + 0.5)

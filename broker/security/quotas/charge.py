@@ -1,12 +1,12 @@
-"""What one request costs its client, and what comes of it.
+"""Counts the cost of one request against the quotas of its client.
 
-    begun     the dispatcher makes a charge, where there are quotas
-    served    topics that are changed are counted; what is produced, once it is appended; what is
-              fetched, before its session goes on
-    answered  what is left is counted, the response says how long to wait
-    written   the time that this took is counted, too, and told by a later response
+    begun     the dispatcher creates a charge, where there are quotas
+    served    changed partitions are counted; produced bytes, once they are appended; fetched
+              bytes, before the fetch session changes
+    answered  the rest is counted, and the response says how long to wait
+    written   the time to write the response is counted, too; a later response includes it
 
-Time is the event loop's: that of a step is counted, that of waiting is not.
+Time is the event loop's: the steps of a request count, its waiting does not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Charge:
         self, quotas: ClientQuotas, user: str, client_id: str, api_key: int, size_bytes: int,
         begun_ns: int,
     ) -> None:  # fmt: skip
-        """Begin; the size is that of the request without its header."""
+        """Begin; `size_bytes` is the size of the request without its header."""
         self._quotas, self._user, self._client_id = quotas, user, client_id
         self._api_key, self._size_bytes = api_key, size_bytes
         self._since_ns, self._busy_ns = begun_ns, 0
@@ -59,28 +59,28 @@ class Charge:
         self._since_ns = perf_counter_ns()
 
     def pause(self) -> None:
-        """Count the time since it was last counted, or begun to be."""
+        """Count the time since the last pause or resume."""
         now_ns = perf_counter_ns()
         self._busy_ns += now_ns - self._since_ns
         self._since_ns = now_ns
 
     def count_ns(self, time_ns: int) -> None:
-        """Count what a thread has done for the request."""
+        """Count the time that a thread has spent on the request."""
         self._busy_ns += time_ns
 
     def metered(self, answer: Awaitable[T]) -> Awaitable[T]:
-        """Return an answer of which each step on the event loop is counted."""
+        """Return an answer whose steps on the event loop are counted."""
         return _Metered(answer, self) if self._quotas.request.limits else answer
 
     def fetch_bytes_max(self) -> int:
-        """Return how much a fetch may be answered with without waiting for certain."""
+        """Return the number of bytes above which a fetch certainly has to wait."""
         sensor = self._quotas.fetch.find(self._user, self._client_id, self._quotas.now_ms())
         return INT32_MAX if sensor is None else self._quotas.fetch.at_once(sensor)
 
     def settle_fetch(self, size_bytes: int) -> int:
-        """Count what a fetch would be answered with; return for how long it has to wait.
+        """Count the bytes of a fetch's answer; return for how long the client has to wait.
 
-        Then it is answered with nothing, and nothing is counted (KafkaApis.handleFetchRequest).
+        If it has to, its answer is empty and no bytes count (KafkaApis.handleFetchRequest).
         """
         quotas, now_ms = self._quotas, self._quotas.now_ms()
         sensor = self._settle(quotas.fetch, size_bytes, counts_time=True)
@@ -89,17 +89,17 @@ class Charge:
         return self.throttle_ms
 
     def settle_produce(self, *, is_answered: bool) -> None:
-        """Count what was produced: once it is appended, for others may follow before the answer.
+        """Count the produced bytes, once appended: other requests may follow before the answer.
 
-        Without an answer the time counts for nothing, as in Kafka.
+        As in Kafka, the time does not count when there is no answer.
         """
         if not self._is_settled:
             self._settle(self._quotas.produce, self._size_bytes, counts_time=is_answered)
 
     def settle(self, answer: Any, answer_bytes: Callable[[], int]) -> None:
-        """Count everything that is not yet, and tell the client for how long it has to wait.
+        """Count the rest of the request, and put the client's waiting time into the answer.
 
-        `answer_bytes` is asked for the size of the answer where that is what counts.
+        `answer_bytes` is called for the size of the answer, where the quota counts it.
         """
         if self._api_key == PRODUCE_KEY:
             self.settle_produce(is_answered=answer is not None)
@@ -112,14 +112,14 @@ class Charge:
             answer.throttle_time_ms = self.throttle_ms
 
     def take_mute_s(self) -> float:
-        """Return for how long to read no more of the client; once, then 0."""
+        """Return for how long to stop reading from the client; 0 after the first call."""
         if self._is_muted or not self._is_settled:
             return 0.0
         self._is_muted = True
         return self.throttle_ms / 1000
 
     def close(self) -> None:
-        """Count what it took to write the response; a later one tells."""
+        """Count the time to write the response; a later response includes it."""
         if self._quotas.request.limits:
             self.pause()
             now_ms = self._quotas.now_ms()
@@ -128,9 +128,9 @@ class Charge:
                 sensor.rate.record(self._busy_ns * _PERCENT_OF_NS, now_ms)
 
     def spend(self, count: int, *, is_strict: bool) -> None:
-        """Count partitions that are made or deleted.
+        """Count partitions that are created or deleted.
 
-        Raises Refusal when a strict client has to wait first.
+        Raises Refusal when the quota is strict and the client has to wait first.
         """
         quotas, now_ms = self._quotas, self._quotas.now_ms()
         try:
@@ -144,7 +144,7 @@ class Charge:
             self._mutation_until_ms = now_ms + throttle_ms
 
     def _settle(self, quota: RateQuota | None, size_bytes: int, *, counts_time: bool) -> Any:
-        """Count bytes and time; return what counts the bytes."""
+        """Count bytes and time; return the sensor of the bytes."""
         quotas, now_ms = self._quotas, self._quotas.now_ms()
         self._is_settled = True
         request_ms = self._count_time(now_ms) if counts_time else 0
@@ -178,7 +178,7 @@ class Charge:
 
 
 class _Metered(Generic[T]):
-    """An answer that has the time of each of its steps counted."""
+    """An answer whose steps are timed."""
 
     __slots__ = ("_answer", "_charge")
 
@@ -186,7 +186,7 @@ class _Metered(Generic[T]):
         self._answer, self._charge = answer, charge
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Go on step by step."""
+        """Run step by step, and time each step."""
         steps, charge = self._answer.__await__(), self._charge
         thrown: BaseException | None = None
         while True:
@@ -201,5 +201,5 @@ class _Metered(Generic[T]):
             thrown = None
             try:
                 yield awaited
-            except BaseException as error:  # handed on to where it is awaited
+            except BaseException as error:  # passed on to the awaited answer
                 thrown = error

@@ -1,11 +1,11 @@
-"""The quotas of users and client ids: what is counted, and for how long who goes too fast waits.
+"""The quotas of users and client ids: their units, and how long a client has to wait.
 
-    produce, fetch     bytes a second, over a window; waits as long as it takes
+    produce, fetch     bytes a second, over a window; the wait is not bounded
     request            percent of the event loop, over a window; waits for one sample at most
-    mutations          partitions made and deleted a second, from a bucket of tokens
+    mutations          partitions created and deleted a second, from a bucket of tokens
 
-As in Kafka the client is told the time in its response, and then nothing more is read of its
-connection for as long (KIP-219).
+As in Kafka, the response tells the client how long to wait, and the broker does not read from its
+connection for that time (KIP-219).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from config.quota import QuotaConfig
 from config.values import INT32_MAX
 from protocol.errors import ErrorCode
 
-# What Kafka's mutation-rate goes by: metrics.num.samples and metrics.sample.window.ms.
+# Kafka's mutation-rate uses the defaults of metrics.num.samples and metrics.sample.window.ms.
 _METRIC_WINDOW = Window(2, 30_000)
 
 
@@ -36,7 +36,7 @@ class RateQuota:
         self.sensors: Sensors[Key] = Sensors(lambda: Sensor(window), most)
 
     def find(self, user: str, client_id: str, now_ms: int) -> Sensor | None:
-        """Return what counts for a client; None when it has no quota."""
+        """Return the sensor of a client; None when it has no quota."""
         found = self.limits.find(user, client_id)
         return None if found is None else self.sensors.use(*found, now_ms)
 
@@ -45,7 +45,7 @@ class RateQuota:
         return min(sensor.rate.throttle_ms(sensor.limit, now_ms), self._throttle_max_ms)
 
     def at_once(self, sensor: Sensor) -> int:
-        """Return what a client can have that had nothing for long, without having to wait."""
+        """Return the bytes that a client which was idle for long may have without a wait."""
         return int(min(sensor.limit * self._window.full_seconds, INT32_MAX))
 
 
@@ -61,9 +61,9 @@ class MutationQuota:
     def spend(
         self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool
     ) -> int:
-        """Take as many tokens as partitions are changed; return for how long to wait.
+        """Take one token for each changed partition; return for how long to wait.
 
-        A strict one takes none, and raises Refusal, while some are owed.
+        A strict quota takes none, and raises Refusal, while tokens are owed.
         """
         found = self.limits.find(user, client_id)
         if found is None:
@@ -79,7 +79,7 @@ class MutationQuota:
 
 
 class TooManyMutations(Refusal):
-    """Topics may not be changed for a while."""
+    """The client may not change topics for a while."""
 
     def __init__(self, throttle_ms: int) -> None:
         super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -92,7 +92,7 @@ class ClientQuotas:
     def __init__(
         self, config: QuotaConfig, most: Callable[[], int], now_ms: Callable[[], int]
     ) -> None:
-        """Begin without a quota. The time is one that no clock is set back by."""
+        """Begin without a quota. `now_ms` returns a time that never goes back."""
         self.now_ms = now_ms
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self.produce, self.fetch = RateQuota(window, most), RateQuota(window, most)
@@ -107,7 +107,7 @@ class ClientQuotas:
 
     @property
     def by_kind(self) -> Mapping[str, RateQuota | MutationQuota]:
-        """The quotas by the names that they are set by."""
+        """The quotas by their names in requests."""
         return {
             PRODUCE: self.produce,
             FETCH: self.fetch,
@@ -116,7 +116,7 @@ class ClientQuotas:
         }
 
     def put_in_force(self, entries: Mapping[Entity, Quotas]) -> None:
-        """Go by these quotas from now on; what was counted stays counted."""
+        """Use these quotas from now on; the counted amounts stay."""
         for kind, quota in self.by_kind.items():
             quota.limits = Limits(
                 {entity: quotas[kind] for entity, quotas in entries.items() if kind in quotas}

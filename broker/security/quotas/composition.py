@@ -1,6 +1,6 @@
-"""The quotas that are set, and who goes by them.
+"""The quotas in the metadata, and their application to clients and addresses.
 
-While there is none, `clients` and `addresses` are None, and nothing is counted.
+Without quotas, `clients` and `addresses` are None, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class QuotaTable:
     def __init__(
         self, configs: Configs, stored: Rows, store: MetadataStore, changes: Changes
     ) -> None:
-        """Go by what the store remembers."""
+        """Load the quotas of the store, and put them in force."""
         self._configs, self._store, self._changes = configs, store, changes
         self.entries: Mapping[Entity, Quotas] = {
             read_entity(name): read_quotas(value) for name, value in stored.items()
         }
-        # How many places the map has that Kafka makes at every change.
+        # The number of places of the map that Kafka creates at every change.
         self._places = hash_places(len(self.entries), capacity=0)
         self.clients: ClientQuotas | None = None
         self.addresses: AddressRates | None = None
@@ -69,8 +69,8 @@ class QuotaTable:
     async def alter(
         self, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> dict[Entity, Explained | None]:
-        """Change quotas, each entity by itself; None stands for a change that is durable."""
-        # Before other changes have to wait for it: this may ask the network.
+        """Change quotas, each entity on its own; None stands for a durable change."""
+        # Outside the change, so that other changes do not wait: this may ask the network.
         hosts = _hosts_of(entity for entity, _ in alterations)
         found: Mapping[str, Sequence[str]] = {}
         if hosts:
@@ -88,7 +88,7 @@ class QuotaTable:
         for entity, operations in paced(alterations):
             keys = {key for key, _ in paced(operations)}
             if entity in outcomes or len(keys) < len(operations):
-                # What came first is done all the same, as by ClientQuotaControlManager.
+                # The first alteration of the entity stands, as in ClientQuotaControlManager.
                 message = f"Ignoring duplicate entity {tell(entity)}"
                 outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
                 continue
@@ -120,10 +120,10 @@ class QuotaTable:
         return outcomes
 
     def in_order(self) -> list[tuple[Entity, Quotas]]:
-        """Return all quotas in the order in which Kafka tells them.
+        """Return all quotas in the order in which Kafka returns them.
 
-        Its map (ClientQuotasDelta.apply) is a HashMap that is made with room for as many entities
-        as there were before: first come those that were there, in their order, then the new ones.
+        Its map (ClientQuotasDelta.apply) is a HashMap with an initial capacity for the entities
+        before the change: it takes these first, in their order, and then the new ones.
         """
         entities = place_order(self.entries, entity_hash, self._places)
         return [(entity, self.entries[entity]) for entity in entities]
@@ -190,5 +190,5 @@ def _hosts_of(entities: Iterable[Entity]) -> set[str]:
 
 
 def _now_ms() -> int:
-    """Return a time that grows whatever the machine's clock is set to."""
+    """Return a time that does not depend on the setting of the machine's clock."""
     return time.monotonic_ns() // 1_000_000

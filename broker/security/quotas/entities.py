@@ -1,8 +1,8 @@
-"""Whom a quota is for, which quotas there are, and which of them make no sense.
+"""The entities of quotas, the kinds of quotas, and the checks of both.
 
-An entity is a user, a client id, both, or an address; without a name each stands for all those
-that have no quota of their own. The checks and their words are those of Kafka's
-ClientQuotaControlManager.
+An entity is a user, a client id, both, or an address; without a name, a part stands for all
+users, clients or addresses that have no quota of their own. The checks and their messages are
+those of Kafka's ClientQuotaControlManager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 CONNECTION = "connection_creation_rate"
 
-# What a quota's number may be at most, where it has to be a whole one (QuotaConfig).
+# The largest value of each quota that has to be a whole number (QuotaConfig).
 _WHOLE: Mapping[str, tuple[int, str]] = {
     PRODUCE: (INT64_MAX, "a LONG"),
     FETCH: (INT64_MAX, "a LONG"),
@@ -34,18 +34,18 @@ _OF_ADDRESSES = frozenset((CONNECTION,))
 _FRACTION_MAX = 1e-6
 
 Entity = tuple[tuple[str, str | None], ...]
-"""The parts of an entity, type and name, in the order in which Kafka tells them."""
+"""The parts of an entity, type and name, in the order in which Kafka returns them."""
 Quotas = Mapping[str, float]
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]], pace: Pace = unpaced) -> Entity:
-    """Make an entity of what a request names; the last word counts for a type."""
+    """Return the entity that a request names; the last name of a type counts."""
     by_type = dict(pace(parts))
     return tuple((kind, by_type[kind]) for kind in pace(hash_order(by_type, pace=pace)))
 
 
 def entity_hash(entity: Entity) -> int:
-    """Return what ClientQuotaEntity.hashCode() would, but for bits past the 32nd."""
+    """Return the value of ClientQuotaEntity.hashCode(), except for bits past the 32nd."""
     return 31 + sum(
         string_hash(kind) ^ (0 if name is None else string_hash(name)) for kind, name in entity
     )
@@ -58,7 +58,7 @@ def tell(entity: Entity) -> str:
 
 
 def check_entity(entity: Entity) -> None:
-    """Raise Refusal for parts that do not exist or do not go together."""
+    """Raise Refusal for parts that do not exist or do not fit together."""
     if not entity:
         raise _invalid("Invalid empty client quota entity")
     for kind, name in entity:
@@ -74,11 +74,11 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_quota(entity: Entity, key: str, value: float) -> None:
-    """Raise Refusal for a quota that an entity cannot have, or not with that number."""
+    """Raise Refusal for a quota that an entity cannot have, or for a wrong value."""
     known = _OF_ADDRESSES if IP in dict(entity) else _OF_CLIENTS
     if key not in known:
         raise _invalid(f"Invalid configuration key {key}")
-    # Kafka lets what is no number pass, and holds back for good whom that is set for.
+    # Kafka accepts NaN, and then holds back the clients of that quota for ever.
     if not value > 0:
         raise _invalid(f"Quota {key} must be greater than 0")
     if key in _WHOLE:
@@ -90,12 +90,12 @@ def check_quota(entity: Entity, key: str, value: float) -> None:
 
 
 def invalid_address(host: str | None) -> Refusal:
-    """Return the refusal of an address that is none."""
+    """Return the refusal of an invalid address."""
     return _invalid(f"{host} is not a valid IP or resolvable host.")
 
 
 def write_entity(entity: Entity) -> str:
-    """Return an entity as the metadata has it."""
+    """Return an entity as text for the metadata."""
     return json.dumps(dict(entity), sort_keys=True)
 
 
@@ -105,7 +105,7 @@ def read_entity(text: str) -> Entity:
 
 
 def write_quotas(quotas: Quotas) -> str | None:
-    """Return quotas as the metadata has them; None for none."""
+    """Return quotas as text for the metadata; None for no quotas."""
     return json.dumps(dict(quotas), sort_keys=True) if quotas else None
 
 
@@ -115,7 +115,7 @@ def read_quotas(text: str) -> Quotas:
 
 
 def ordered(quotas: Quotas) -> Sequence[tuple[str, float]]:
-    """Return quotas in the order in which Kafka tells them."""
+    """Return quotas in the order in which Kafka returns them."""
     return [(key, quotas[key]) for key in hash_order(quotas)]
 
 

@@ -1,7 +1,7 @@
-"""The rates of those who have a quota of one kind, as many as are remembered.
+"""The rates of the clients that have a quota of one kind, up to a number.
 
-Client ids are whatever clients say: so many sensors are kept and no more, and one that was not
-used for an hour is forgotten (ClientQuotaManager.InactiveSensorExpirationTimeSeconds).
+Clients choose their client ids freely, so the number of sensors is bounded, and a sensor is
+forgotten after an hour without use (ClientQuotaManager.InactiveSensorExpirationTimeSeconds).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Sensor:
-    """How fast one client goes, and how long it was held back."""
+    """The rate of one client, and how long it was held back."""
 
     __slots__ = ("bucket", "limit", "rate", "throttled", "used_ms")
 
     def __init__(self, window: Window, bucket: TokenBucket | None = None) -> None:
         self.rate = Rate(window)
-        self.bucket = bucket  # where tokens are what counts
+        self.bucket = bucket  # where the quota counts tokens
         self.throttled = Average()
         self.limit = 0.0
         self.used_ms = 0
@@ -35,15 +35,15 @@ class Sensors(Generic[K]):
     def __init__(self, make: Callable[[], Sensor], most: Callable[[], int]) -> None:
         self._make, self._most = make, most
         self._by_key: dict[K, Sensor] = {}
-        # Of sensors that made room although they were in use, so that their rates began again.
+        # Sensors in use that were removed to make room: their rates begin again at zero.
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of sensors."""
         return len(self._by_key)
 
     def use(self, key: K, limit: float, now_ms: int) -> Sensor:
-        """Return who shares a rate; a new one when nobody did so of late."""
+        """Return the sensor of a key; a new one when the key has none."""
         sensor = self._by_key.pop(key, None)
         if sensor is None:
             sensor = self._make()
@@ -56,7 +56,7 @@ class Sensors(Generic[K]):
         return sensor
 
     def expire(self, now_ms: int) -> None:
-        """Forget those that were not used for an hour."""
+        """Forget the sensors that were not used for an hour."""
         while self._by_key:
             key = next(iter(self._by_key))
             if now_ms - self._by_key[key].used_ms <= EXPIRE_MS:
@@ -64,6 +64,6 @@ class Sensors(Generic[K]):
             del self._by_key[key]
 
     def latest(self, count: int) -> Iterator[tuple[K, Sensor]]:
-        """Yield the ones that were used last."""
+        """Iterate over the sensors that were used last, the latest first."""
         for _, item in zip(range(count), reversed(self._by_key.items()), strict=False):
             yield item

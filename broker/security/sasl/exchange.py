@@ -1,6 +1,6 @@
-"""How a client proves who it is: messages one way and the other, until one side gives up.
+"""The interface of SASL mechanisms: an exchange of messages that authenticates a client.
 
-A mechanism makes an exchange for each attempt; the broker carries its messages, in
+A mechanism creates an exchange for each attempt. The broker carries its messages, in
 SaslAuthenticate, and does the rest: gate, log, metrics, lifetime (RFC 4422, SaslServer).
 """
 
@@ -12,16 +12,16 @@ from typing import Protocol
 
 from broker.security.principals import Principal
 
-# saslname of RFC 5802, as a regular expression. Possessive: what has been read is never read in
-# another way, so nothing is kept to go back to, which takes some 240 bytes a character.
+# saslname of RFC 5802, as a regular expression. It is possessive: it never backtracks, so it needs
+# no memory for that, which would be some 240 bytes a character.
 NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it says it is, or did not say it right.
+    """The client has wrong credentials, or sent an invalid message.
 
-    The message goes to the client and must not tell what exists; without one the client gets
-    Kafka's sentence about invalid credentials. `reason` goes to the log and must hold no secret.
+    The message goes to the client and must not reveal which users exist; without one, the client
+    gets Kafka's sentence on invalid credentials. `reason` goes to the log, without any secret.
     """
 
     def __init__(self, message: str = "", reason: str = "") -> None:
@@ -31,10 +31,10 @@ class AuthenticationFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """The end of an exchange that went well.
+    """The successful end of an exchange.
 
-    `expires_ms` is when the credential ends (a token's), in milliseconds since the epoch; None
-    when it does not.
+    `expires_ms` is the end of the credential (a token), in milliseconds since the epoch; None
+    when it has no end.
     """
 
     principal: Principal
@@ -43,10 +43,10 @@ class Authenticated:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the server says next; `done` with the last one.
+    """The server's next message; the last one comes with `done`.
 
-    `refused` says why the client is refused, where the mechanism tells it so by a message that
-    the client has yet to take note of: many just close the connection then.
+    `refused` says why the client is refused, where the mechanism reports that by a message which
+    the client still has to answer: many clients just close the connection then.
     """
 
     reply: bytes

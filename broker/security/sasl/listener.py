@@ -1,4 +1,4 @@
-"""What one SASL listener asks of those who connect to it, as the settings in force say."""
+"""The mechanisms and settings of one SASL listener, by the settings in force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SaslListener:
 
     @property
     def config(self) -> SaslConfig:
-        """The settings in force, but for those of single mechanisms."""
+        """The settings in force, except those of single mechanisms."""
         return self._security.configs.of_listener(SaslConfig, self.name)
 
     @property
@@ -44,9 +44,9 @@ class SaslListener:
         return found.begin()
 
     def lifetime_ms(self, mechanism: str, expires_ms: int | None) -> int | None:
-        """Return for how long a login lasts that begins now; None is for ever (KIP-368).
+        """Return the lifetime of a login that begins now; None is without end (KIP-368).
 
-        That is connections.max.reauth.ms, and no longer than the credential.
+        It is connections.max.reauth.ms, but ends with the credential.
         """
         configs = self._security.configs
         config = configs.of_listener(SaslConfig, self.name, mechanism.lower())

@@ -4,9 +4,9 @@
        |                                                                 ^
        +------------------------- SaslHandshake --------------------------+
 
-After SaslHandshake v0 the mechanism's messages come as frames of their own, after v1 within
-SaslAuthenticate. To log in again (KIP-368) begins with SaslHandshake, and has to end as the same
-principal by the same mechanism. Whatever else comes is refused.
+After SaslHandshake v0, the mechanism's messages are frames of their own; after v1, they come in
+SaslAuthenticate. A repeated login (KIP-368) begins with SaslHandshake, and must have the same
+principal and the same mechanism. All other requests are refused.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from protocol.schema import info_of
 
 HANDSHAKE_KEY, AUTHENTICATE_KEY = 17, 36
 
-# Clients ask once more after an error, in a version that they were told of; Kafka has no bound.
+# After an error, clients ask again in a version of the answer; Kafka has no bound.
 _VERSIONS_REFUSED_MAX = 10
-# Of what a client said, so much goes to the log.
+# The number of characters of a client's text in the log.
 _SHOWN_MAX = 40
 
 
@@ -50,37 +50,37 @@ class _State(Enum):
     INITIAL = auto()  # SaslHandshake or ApiVersions
     HANDSHAKE = auto()  # SaslHandshake
     MESSAGES = auto()  # the mechanism's messages
-    OTHER_MECHANISM = auto()  # chosen to log in again: what comes next is refused
+    OTHER_MECHANISM = auto()  # chosen for a repeated login: the next message is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who has logged in, how, and for how long, in milliseconds; None is for ever."""
+    """A login: principal, mechanism, and lifetime in milliseconds (None is without end)."""
 
     principal: Principal
     mechanism: str
     lifetime_ms: int | None
-    # Whether the client hears of the lifetime (SaslAuthenticate v1), so that it logs in again.
+    # Whether the client gets the lifetime (SaslAuthenticate v1), so that it logs in again.
     is_told: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to send, and the session, once there is one."""
+    """The answer to send, and the session, once the client has logged in."""
 
     chunks: list[Chunk]
     session: Session | None = None
 
 
 class LoginRefused(Exception):
-    """The login has failed: the connection is closed, after an answer where there is one."""
+    """The login has failed: the connection is closed, after an answer if there is one."""
 
     def __init__(self, reason: str, chunks: list[Chunk] | None = None) -> None:
         super().__init__(reason)
         self.chunks = chunks
 
 
-# Answers ApiVersions: the chunks, and whether the client got what it asked for.
+# Answers ApiVersions: the chunks, and whether the answer has no error.
 AnswerVersions = Callable[[memoryview, RequestHeader], tuple[list[Chunk], bool]]
 
 
@@ -93,19 +93,19 @@ class Login:
         answer_versions: AnswerVersions,
         before: Session | None = None,
     ) -> None:
-        """Begin; `before` is the session of who logs in again."""
+        """Begin; `before` is the session of a client that logs in again."""
         self._listener, self._answer_versions, self._before = listener, answer_versions, before
         self._state = _State.INITIAL if before is None else _State.HANDSHAKE
         self._exchange: Exchange | None = None
         self.mechanism = ""
-        # Why the client is refused, though it has not come to the end of it.
+        # Why the mechanism refuses the client, before the exchange is over.
         self.refused = ""
         self._is_framed = False
         self._versions_refused = 0
 
     @property
     def word(self) -> str:
-        """What this is, in Kafka's words."""
+        """The kind of this login, in Kafka's words."""
         return "authentication" if self._before is None else "re-authentication"
 
     async def take(self, frame: memoryview) -> Reply:
@@ -204,7 +204,7 @@ class Login:
         return Reply([SIZE.pack(len(step.reply)) + step.reply], session)
 
     async def _step(self, message: bytes, *, is_told: bool) -> tuple[Step, Session | None]:
-        """Hand a message to the mechanism. Raises AuthenticationFailed."""
+        """Pass a message to the mechanism. Raises AuthenticationFailed."""
         assert self._exchange is not None
         taken = self._exchange.step(message)
         step = await taken if inspect.isawaitable(taken) else taken
@@ -225,7 +225,7 @@ class Login:
             )
 
     def _invalid_credentials(self) -> str:
-        """Say what Kafka says where the reason may tell what exists."""
+        """Return Kafka's message for failures whose reason could reveal which users exist."""
         return (
             f"Authentication failed during {self.word} due to invalid credentials with SASL "
             f"mechanism {self.mechanism}"
@@ -233,14 +233,15 @@ class Login:
 
 
 def _decode(cls: Any, frame: memoryview, header: RequestHeader) -> Any:
-    """Decode a request of an API of this module's. Raises ProtocolError."""
+    """Decode a SASL request. Raises ProtocolError."""
     first, last = SERVED[header.api_key]
     version = header.api_version
     if not first <= version <= last:
         raise ProtocolError(f"key {header.api_key} in version {version}, which is not served")
     if version in info_of(cls).flexible:
         skip_header_tags(frame, header)
-    # However large the frame: these requests have no arrays, and no tags that anybody sends.
+    # The size of the frame does not matter: these requests have no arrays, and no tags that any
+    # client sends.
     request, _ = decode_prefix(cls, version, frame, header.body, ALLOWANCE_BYTES)
     return request
 

@@ -1,9 +1,9 @@
 """OAUTHBEARER: a login by a token of a provider (RFC 7628, Kafka's OAuthBearerSaslServer).
 
-    n,a=<who to act as>,^A auth=Bearer <token> ^A <extension>=<value> ^A ^A
+    n,a=<authorization id>,^A auth=Bearer <token> ^A <extension>=<value> ^A ^A
 
-A token that is not believed is answered with a piece of JSON, upon which the client sends ^A, and
-only then the login fails; that is how the mechanism tells an error.
+The mechanism reports an error in two steps: an invalid token is answered with JSON, the client
+sends ^A, and only then the login fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REFUSAL = '{"status":"invalid_token"}'
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """What the client says: its token, and who it wants to act as ("" where it does not say)."""
+    """The client's first message: its token, and the authorization id ("" for none)."""
 
     token: str
     asked_for: str
@@ -43,12 +43,12 @@ class ClientFirst:
 def read_first(message: bytes) -> ClientFirst:
     """Read the client's first message. Raises AuthenticationFailed.
 
-    OAuthBearerClientInitialResponse; the names of extensions are checked, and nobody reads them.
+    As OAuthBearerClientInitialResponse; extensions are checked for syntax and then ignored.
     """
     found = _FIRST.fullmatch(message.decode("utf-8", "replace"))
     if found is None:
-        raise AuthenticationFailed(reason="no first message of OAUTHBEARER")
-    # The last one counts, as of Kafka's map.
+        raise AuthenticationFailed(reason="not a first message of OAUTHBEARER")
+    # The last value counts, as in Kafka's map.
     _, _, rest = found["pairs"].rpartition(_AUTH_IS)
     auth = _AUTH.fullmatch(rest.partition(_END)[0])
     if auth is None or auth["scheme"].lower() != "bearer":
@@ -73,7 +73,7 @@ class OAuthBearer:
         return OAuthBearerExchange(self)
 
     async def check(self, token: str) -> Authenticated:
-        """Check a token; return who it is for. Raises InvalidToken."""
+        """Check a token; return its principal and its end. Raises InvalidToken."""
         header = read_header(token)
         keys = await self._keys.candidates(header)
         if not keys and self._keys.problem is not None:
@@ -83,14 +83,14 @@ class OAuthBearer:
 
 
 class OAuthBearerExchange:
-    """One attempt: a message with a token, and after a refusal one more to end it."""
+    """One attempt: a message with a token, and after a refusal one more message."""
 
     def __init__(self, mechanism: OAuthBearer) -> None:
         self._mechanism = mechanism
-        self._refused = ""  # why; "" as long as no token has been
+        self._refused = ""  # the reason; "" as long as no token was refused
 
     async def step(self, message: bytes) -> Step:
-        """Check a token, or end what has failed. Raises AuthenticationFailed."""
+        """Check a token, or end a refused attempt. Raises AuthenticationFailed."""
         if self._refused:
             raise AuthenticationFailed(_REFUSAL, self._refused)
         first = read_first(message)

@@ -2,7 +2,7 @@
 
     [authorization id] NUL name NUL password
 
-The users are in the listener's JAAS text. The password travels as it is: use it over TLS.
+The users are in the listener's JAAS text. The password is not encrypted: use PLAIN over TLS.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from broker.security.composition import Security
 
 Digests = Mapping[str, bytes]
-"""Of the passwords, by user."""
+"""The digests of the passwords, by user."""
 
 _PARTS = 3
-# What an unknown user's password is compared with.
+# Passwords of unknown users are compared with this.
 _NOBODYS = os.urandom(32)
 
 
 class Plain:
-    """PLAIN at one listener; goes by the settings in force."""
+    """PLAIN at one listener; uses the settings in force."""
 
     def __init__(self, name: str, config: Callable[[bool], SaslConfig]) -> None:
         """`config` returns the settings of the mechanism, or of its listener alone (false)."""
         self.name = name
         self._config = config
-        # The users of a JAAS text, so that it is not read for each login.
+        # A JAAS text and its users, so that it is not parsed for each login.
         self._read: tuple[str | None, Digests] = (None, {})
 
     def begin(self) -> PlainExchange:
@@ -60,7 +60,7 @@ class PlainExchange:
 
     def step(self, message: bytes) -> Step:
         """Check a name and a password. Raises AuthenticationFailed in Kafka's words."""
-        # As Java does, which does not refuse what is no UTF-8.
+        # As in Java, which replaces bytes that are not UTF-8 and does not refuse them.
         parts = message.decode("utf-8", "replace").split("\0", _PARTS)
         if len(parts) != _PARTS:
             raise AuthenticationFailed(
@@ -72,7 +72,7 @@ class PlainExchange:
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
         if not self._is_right(name, password):
-            # Who is unknown is not named: it may be a password in the wrong place.
+            # An unknown name is not logged: it may be a password in the wrong place.
             known = f"wrong password of user {name!r}" if name in self._users else "unknown user"
             raise AuthenticationFailed(
                 "Authentication failed: Invalid username or password", known
@@ -85,7 +85,7 @@ class PlainExchange:
         return Step(b"", Authenticated(Principal(USER, name)))
 
     def _is_right(self, name: str, password: str) -> bool:
-        """Compare in a time that tells neither where two passwords differ nor who exists."""
+        """Compare in a time that reveals neither where passwords differ nor which users exist."""
         is_equal = hmac.compare_digest(self._users.get(name, _NOBODYS), _digest(password))
         return is_equal and name in self._users
 

@@ -1,7 +1,7 @@
 """The mechanisms by their registered names, each in a module that is imported when it is used.
 
-A module has `make(security, listener, name)`, which returns the mechanism for a listener. What
-is served has to be in config/sasl.py, too, with its login module.
+A module has `make(security, listener, name)`, which returns the mechanism for a listener. A
+mechanism has to be in config/sasl.py, too, with its login module.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ MODULES: Mapping[str, str] = {
 
 
 def make_mechanism(security: Security, listener: str, name: str) -> Mechanism:
-    """Return a mechanism as a listener has it; `name` is one of MODULES."""
+    """Return a mechanism for a listener; `name` is one of MODULES."""
     return cast("Mechanism", import_module(MODULES[name]).make(security, listener, name))

@@ -1,10 +1,9 @@
-"""SCRAM: a login that shows the password to nobody (RFC 5802, Kafka's ScramSaslServer).
+"""SCRAM: a login that never sends the password (RFC 5802, Kafka's ScramSaslServer).
 
-Where Kafka tells a user that it does not know at once, here the exchange goes on with a salt that
-is made up, always the same for a name, and fails at its end as with a wrong password: who guesses
-does not learn which users exist. With the extension `tokenauth=true` the name is the id of a
-delegation token (KIP-48), and who logs in is its owner; tokens and users have nothing to do with
-each other, whatever they are called.
+Kafka refuses an unknown user at once. Here the exchange continues with a made-up salt, always the
+same for a name, and fails at its end as with a wrong password, so that an attacker does not learn
+which users exist. With the extension `tokenauth=true`, the name is the id of a delegation token
+(KIP-48), and the client logs in as its owner; the names of tokens and of users are independent.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ class Scram:
 
 
 class ScramExchange:
-    """One attempt: two messages each way, after which it takes none."""
+    """One attempt: two messages each way; it accepts none after them."""
 
     def __init__(self, mechanism: str, security: Security) -> None:
         self._mechanism, self._security = mechanism, security
-        # After the client's first message; gone once the second has come.
+        # Set after the client's first message, until the second one.
         self._asked: tuple[ClientFirst, str, str] | None = None
         self._is_over = False
         self._credential: ScramCredential | None = None
@@ -69,7 +68,7 @@ class ScramExchange:
         first = read_client_first(message)
         self._is_over = first is None
         if first is None:
-            raise AuthenticationFailed(reason="no first message of SCRAM")
+            raise AuthenticationFailed(reason="not a first message of SCRAM")
         if first.asked_for not in ("", first.name):
             self._is_over = True
             raise AuthenticationFailed(
@@ -83,9 +82,9 @@ class ScramExchange:
         return Step(reply.encode())
 
     def _look_up(self, first: ClientFirst) -> ScramCredential:
-        """Find the credential of a user or token; make one up where there is none."""
+        """Return the credential of a user or token; a made-up one where there is none."""
         users = self._security.scram_users
-        # Made up for each, so that it takes the same time for each.
+        # Computed for every name, so that every name takes the same time.
         made_up = users.made_up(self._mechanism, first.name)
         if first.extension(_TOKEN).lower() == "true":
             token = self._security.token_credentials.find(first.name)
@@ -104,11 +103,11 @@ class ScramExchange:
     def _final(self, message: bytes, first: ClientFirst, nonce: str, sent: str) -> Step:
         final = read_client_final(message)
         if final is None:
-            raise AuthenticationFailed(reason="no last message of SCRAM")
+            raise AuthenticationFailed(reason="not a last message of SCRAM")
         if final.nonce != nonce:
             raise AuthenticationFailed(reason="a nonce that is not this exchange's: a replay?")
         if final.binding != first.header.encode():
-            raise AuthenticationFailed(reason="a channel binding that was not begun with")
+            raise AuthenticationFailed(reason="another channel binding than in the first message")
         credential, claimed = self._credential, self._claimed
         assert credential is not None
         signed = f"{first.bare},{sent},{final.unproven}".encode()

@@ -24,7 +24,7 @@ from config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 _HASHES: Mapping[str, str] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 
-# Possessive, as NAME is: none of these pieces can begin as what follows it does.
+# Possessive, as NAME is: no piece can begin with a character that the next piece begins with.
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]++"
 _BASE64 = r"(?:[a-zA-Z0-9/+]{4})*+(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
 _EXTENSION = r",[A-Za-z]++=[\x01-\x2b\x2d-\x7f]++"
@@ -33,7 +33,7 @@ _CLIENT_FIRST = re.compile(
     rf"(?P<bare>n=(?P<name>{NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>(?:{_EXTENSION})*+))"
 )
 _CLIENT_FINAL = re.compile(
-    # The proof looks like one more of them, and is the last.
+    # The proof looks like another extension, and is the last one.
     rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE})(?:{_EXTENSION}(?=,))*+)"
     rf",p=(?P<proof>{_BASE64})"
 )
@@ -41,7 +41,7 @@ _CLIENT_FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """`header` and `bare` are the parts that the proof is about."""
+    """The client's first message; the proof covers `header` and `bare`."""
 
     header: str
     bare: str
@@ -58,7 +58,7 @@ class ClientFirst:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinal:
-    """`unproven` is all but the proof."""
+    """The client's last message; `unproven` is the text before the proof."""
 
     unproven: str
     binding: bytes
@@ -67,7 +67,7 @@ class ClientFinal:
 
 
 def read_client_first(message: bytes) -> ClientFirst | None:
-    """Read the client's first message; None when it is none."""
+    """Read the client's first message; return None when it is malformed."""
     match = _match(_CLIENT_FIRST, message)
     if match is None:
         return None
@@ -82,7 +82,7 @@ def read_client_first(message: bytes) -> ClientFirst | None:
 
 
 def read_client_final(message: bytes) -> ClientFinal | None:
-    """Read the client's last message; None when it is none."""
+    """Read the client's last message; return None when it is malformed."""
     match = _match(_CLIENT_FINAL, message)
     if match is None:
         return None
@@ -97,12 +97,12 @@ def server_first(nonce: str, credential: ScramCredential) -> str:
 
 
 def server_final(mechanism: str, credential: ScramCredential, signed: bytes) -> bytes:
-    """Write the server's last message, which proves that it knows the user, too."""
+    """Write the server's last message, which proves that the server knows the user, too."""
     return b"v=" + base64.b64encode(_hmac(mechanism, credential.server_key, signed))
 
 
 def is_proven(mechanism: str, credential: ScramCredential, signed: bytes, proof: bytes) -> bool:
-    """Return whether a proof can only come from who knows the password."""
+    """Return whether a proof shows that the client knows the password."""
     signature = _hmac(mechanism, credential.stored_key, signed)
     if len(proof) != len(signature):
         return False
@@ -111,21 +111,21 @@ def is_proven(mechanism: str, credential: ScramCredential, signed: bytes, proof:
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Salt a password, which takes milliseconds (Hi of RFC 5802; as Kafka, without SASLprep)."""
+    """Salt a password, which takes milliseconds (Hi of RFC 5802; without SASLprep, as Kafka)."""
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(
     mechanism: str, salted: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Return what to keep of a salted password."""
+    """Return the credential to store for a salted password."""
     stored_key = _hash(mechanism)(_hmac(mechanism, salted, b"Client Key")).digest()
     server_key = _hmac(mechanism, salted, b"Server Key")
     return ScramCredential(salt, stored_key, server_key, iterations)
 
 
 def hash_size_bytes(mechanism: str) -> int:
-    """Return how long the keys of a mechanism are."""
+    """Return the size of a mechanism's keys in bytes."""
     return _hash(mechanism)().digest_size
 
 

@@ -1,4 +1,4 @@
-"""Makes OpenSSL's contexts out of a listener's settings."""
+"""Creates OpenSSL's contexts from a listener's settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from broker.security.tls.stores import KeyStore, TrustStore, read_key_store, rea
 from config.errors import ConfigError
 from config.tls import TLS_1_2, TLS_1_3, TlsConfig
 
-# OpenSSL's suites of TLS 1.3. A context of Python's cannot be told which to offer; the first is
-# what the two sides agree on whenever the client knows it.
+# OpenSSL's suites of TLS 1.3. Python's contexts have no setting for them. The two sides agree on
+# the first one whenever the client supports it.
 _TLS_1_3_SUITES = (
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
@@ -31,35 +31,36 @@ _SUITES_OPTION = "ssl.cipher.suites"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A context, and what it was made of."""
+    """A context, and the stores that it was created from."""
 
     context: ssl.SSLContext
     key_store: KeyStore
     trust_store: TrustStore | None
-    # Those of TLS 1.3 that connections may have agreed on.
+    # The suites of TLS 1.3 that a connection may use.
     tls_1_3_suites: frozenset[str]
 
 
 def make_context(config: TlsConfig) -> Made:
-    """Read a listener's stores and make its context. Raises ConfigError."""
+    """Read a listener's stores and create its context. Raises ConfigError."""
     keys = read_key_store(config)
     if keys is None:
         raise ConfigError(
-            "there is no certificate to show: set ssl.keystore.location and ssl.keystore.type "
-            "(PEM or PKCS12), or ssl.keystore.key and ssl.keystore.certificate.chain"
+            "TLS needs a certificate, and none is set: set ssl.keystore.location and "
+            "ssl.keystore.type (PEM or PKCS12), or ssl.keystore.key and "
+            "ssl.keystore.certificate.chain"
         )
     trusted = read_trust_store(config)
     asks = config.ssl_client_auth != "none"
     if asks and trusted is None:
         raise ConfigError(
-            f"ssl.client.auth={config.ssl_client_auth}, and nothing says whose certificates to "
-            "trust: set ssl.truststore.location and ssl.truststore.type, or "
+            f"ssl.client.auth={config.ssl_client_auth} needs certificates to trust, and none are "
+            "set: set ssl.truststore.location and ssl.truststore.type, or "
             "ssl.truststore.certificates"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    # As in Java, whatever is trusted is the end of a chain.
+    # As in Java, any trusted certificate may end a chain.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     suites = _set_suites(context, config)
     _load_keys(context, keys)
@@ -73,17 +74,17 @@ def _load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
     text = "\n".join([*keys.certificates, keys.key, ""])
     try:
         with _as_file(text) as path:
-            # Without a function OpenSSL would ask at the terminal.
+            # Without this function, OpenSSL would ask for the password at the terminal.
             context.load_cert_chain(path, password=lambda: keys.password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            why = "the private key is not that of the first certificate"
+            why = "the private key does not belong to the first certificate"
         elif keys.is_encrypted:
             why = "the private key cannot be read: is ssl.key.password its password?"
         else:
-            why = f"the key or a certificate cannot be used: {error.reason or 'no valid PEM'}"
+            why = f"the key or a certificate cannot be used: {error.reason or 'not valid PEM'}"
         raise ConfigError(f"{keys.origin}: {why}") from None
-    except ValueError:  # of a password that is too long
+    except ValueError:  # the password is too long
         raise ConfigError(f"{keys.origin}: ssl.key.password cannot be used") from None
 
 
@@ -96,7 +97,7 @@ def _load_trusted(context: ssl.SSLContext, trusted: TrustStore) -> None:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Give a text a path for OpenSSL, and, where the system can, keep it from every disk."""
+    """Write a text to a file for OpenSSL: in memory where the system can, never on a disk then."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("odradek-tls", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
@@ -151,7 +152,7 @@ def _set_older(context: ssl.SSLContext, suites: Iterable[str]) -> None:
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a TLS 1.2 suite; what is no name of the RFCs stays as it is.
+    """Return OpenSSL's name of a TLS 1.2 suite; other names than those of RFCs stay unchanged.
 
     TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256.
     """

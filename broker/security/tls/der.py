@@ -1,10 +1,10 @@
-"""Reads certificates as far as the broker has to know them: whose they are, and for which names.
+"""Reads the parts of certificates that the broker needs: subject, end, alternative names.
 
     Certificate ::= SEQUENCE { tbsCertificate SEQUENCE {
         [0] version, serial number, algorithm, issuer, validity, subject, public key,
         [1] [2] ids, [3] extensions }, algorithm, signature }                      (RFC 5280)
 
-What is read has been checked by OpenSSL, or comes from the broker's own files.
+OpenSSL has checked these certificates, or they come from the broker's own files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 _LONG_LENGTH = 0x80
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _ALTERNATIVE_NAMES = bytes((0x55, 0x1D, 0x11))  # 2.5.29.17
-# What of tbsCertificate comes before the subject, when the version is left out.
+# The number of elements of tbsCertificate before the subject, without the version.
 _BEFORE_SUBJECT = 4
 _UTC_TIME = 0x17
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One value: its tag, its content, and both together as they were encoded."""
+    """One value: its tag, its content, and the whole encoded element."""
 
     tag: int
     content: bytes
@@ -35,7 +35,7 @@ class Element:
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """Yield the elements that follow each other. Raises ValueError for what is no DER."""
+    """Iterate over elements that follow each other. Raises ValueError for malformed DER."""
     position = 0
     while position < len(data):
         if position + 2 > len(data):
@@ -60,11 +60,11 @@ def subject_of(certificate: bytes) -> bytes:
 
 
 def end_of(certificate: bytes) -> datetime:
-    """Return until when a certificate is valid. Raises ValueError."""
+    """Return the end of a certificate's validity. Raises ValueError."""
     parts = [one for one in _to_be_signed(certificate) if one.tag != _VERSION]
     end = parts[_BEFORE_SUBJECT - 1].parts()[1]
     text = end.content.decode("ascii")
-    if end.tag == _UTC_TIME:  # of two digits for the year, up to 2049
+    if end.tag == _UTC_TIME:  # has two digits for the year, up to 2049
         text = ("19" if text >= "50" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 

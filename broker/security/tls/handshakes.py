@@ -1,8 +1,8 @@
 """Lets handshakes take turns, so that many at once do not keep connected clients waiting.
 
-A step of a handshake takes a millisecond or more of public-key arithmetic. One is done each time
-round the event loop; between two of them everybody else is served. Of handshakes that do not get
-on only so many are kept.
+A step of a handshake takes a millisecond or more of public-key arithmetic. Each turn of the event
+loop does one step; other connections are served between two steps. The number of unfinished
+handshakes is bounded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Protocol
 
 
 class Handshake(Protocol):
-    """One that is under way."""
+    """A handshake that is under way."""
 
     def step(self) -> None:
-        """Go on with what has come."""
+        """Continue with the received bytes."""
 
     def give_up(self, reason: str) -> None:
-        """End it, and the connection."""
+        """End the handshake and its connection."""
 
 
 class Handshakes:
@@ -29,28 +29,28 @@ class Handshakes:
     def __init__(self, count_max: Callable[[], int]) -> None:
         self._count_max = count_max
         self._loop = asyncio.get_running_loop()
-        # In the order in which they began.
+        # In the order of their beginning.
         self._under_way: dict[Handshake, None] = {}
         self._waiting: deque[Handshake] = deque()
         self._is_scheduled = False
 
     def __len__(self) -> int:
-        """Count those under way."""
+        """Return the number of handshakes under way."""
         return len(self._under_way)
 
     def begin(self, one: Handshake) -> None:
-        """Note a handshake; the oldest one makes room when there are too many."""
+        """Add a handshake; when there are too many, end the oldest one."""
         self._under_way[one] = None
         if len(self._under_way) > self._count_max():
             oldest = next(iter(self._under_way))
-            oldest.give_up("odradek.tls.handshakes.max others have begun since")
+            oldest.give_up("odradek.tls.handshakes.max later handshakes have begun")
 
     def end(self, one: Handshake) -> None:
-        """Forget one that is done, or lost."""
+        """Forget a handshake that is done or lost."""
         self._under_way.pop(one, None)
 
     def ask(self, one: Handshake) -> None:
-        """Let a handshake take a step once it is its turn."""
+        """Let a handshake take a step when its turn comes."""
         self._waiting.append(one)
         if not self._is_scheduled:
             self._is_scheduled = True

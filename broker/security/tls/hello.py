@@ -1,14 +1,14 @@
-"""Looks at a client's first message before OpenSSL does, and refuses one that would cost too much.
+"""Checks a client's first message before OpenSSL, and refuses one that would cost too much.
 
     record      type (22), version (3, x), length (2 bytes), a piece of a message
     message     type (1), length (3 bytes), version, random, session id, cipher suites,
                 compression methods, extensions: type (2), length (2), content
 
 A client hello of 1,100 bytes with a key share of the group ffdhe8192 costs the broker 120 ms, and
-its sender nothing (CVE-2002-20001); Python cannot say which groups are served. Every client knows
-a group of elliptic curves, which are done within 3 ms, so those of finite fields (RFC 7919) are
-refused. OpenSSL looks each key share up among all groups of the client: 90 ms for 60 KB, so they
-are counted.
+its sender nothing (CVE-2002-20001); Python has no setting for the groups to serve. Every client
+supports a group of elliptic curves, which takes 3 ms at most, so groups of finite fields
+(RFC 7919) are refused. OpenSSL searches all groups of the client for each key share, 90 ms for
+60 KB, so their numbers are bounded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Iterator
 
 from broker.security.tls.reasons import NOT_TLS, HandshakeFailed
 
-# Room for the longest session ticket; OpenSSL takes twice as much. Most are below 2 KiB.
+# Has room for the longest session ticket; OpenSSL's own bound is twice as high. Most messages are
+# below 2 KiB.
 MESSAGE_MAX_BYTES = 64 * 1024
-# What comes in many small records has a header of 5 bytes for each.
+# A message may come in many small records, each with a header of 5 bytes.
 _RAW_MAX_BYTES = MESSAGE_MAX_BYTES + 16 * 1024
 GROUPS_MAX, KEY_SHARES_MAX = 256, 32
 
@@ -34,24 +35,24 @@ _FINITE_FIELDS = range(0x0100, 0x0200)
 
 
 class HelloRefused(HandshakeFailed):
-    """A client hello that OpenSSL shall not see; the client gets an alert."""
+    """A client hello that is not passed on to OpenSSL; the client gets an alert."""
 
 
 class FirstMessage:
-    """Gathers what comes until the client hello is whole."""
+    """Gathers bytes until the client hello is complete."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
-        self._position = 0  # of the first record that has not come whole
+        self._position = 0  # of the first incomplete record
         self._message = bytearray()
 
     @property
     def has_begun(self) -> bool:
-        """Return whether anything has come."""
+        """Whether any bytes have come."""
         return bool(self._raw)
 
     def take(self, data: memoryview) -> bytes | None:
-        """Take bytes; return all that came once the client hello is whole, None before.
+        """Take bytes; return all bytes once the client hello is complete, None before.
 
         Raises HandshakeFailed.
         """
@@ -67,7 +68,7 @@ class FirstMessage:
         return None
 
     def _take_record(self) -> bool:
-        """Take the next record if it has come whole."""
+        """Take the next record if it is complete; return whether it is."""
         start = self._position + _RECORD.size
         if start > len(self._raw):
             return False
@@ -83,42 +84,42 @@ class FirstMessage:
         return True
 
     def _is_whole(self) -> bool:
-        """Return whether the message has come whole; forget what follows it."""
+        """Return whether the message is complete; remove the bytes after it."""
         if len(self._message) < _MESSAGE_HEADER_BYTES:
             return False
         size = int.from_bytes(self._message[1:_MESSAGE_HEADER_BYTES], "big")
         if self._message[0] != _CLIENT_HELLO:
-            raise HelloRefused("the first message is no client hello")
+            raise HelloRefused("the first message is not a client hello")
         if size > MESSAGE_MAX_BYTES:
             raise HelloRefused(
-                f"a client hello of {size} bytes, {MESSAGE_MAX_BYTES} are the most"
+                f"a client hello of {size} bytes; the maximum is {MESSAGE_MAX_BYTES}"
             )
         del self._message[_MESSAGE_HEADER_BYTES + size :]
         return len(self._message) == _MESSAGE_HEADER_BYTES + size
 
 
 def check(body: bytes) -> None:
-    """Look through a client hello, given without its header. Raises HelloRefused."""
+    """Check a client hello, given without its header. Raises HelloRefused."""
     try:
         groups, shares = _offered(body)
     except (struct.error, IndexError) as error:
         raise HelloRefused("a client hello that cannot be read") from error
     if len(groups) > GROUPS_MAX or len(shares) > KEY_SHARES_MAX:
         raise HelloRefused(
-            f"a client hello with {len(groups)} groups and {len(shares)} key shares, "
-            f"{GROUPS_MAX} and {KEY_SHARES_MAX} are the most"
+            f"a client hello with {len(groups)} groups and {len(shares)} key shares; the maximum "
+            f"is {GROUPS_MAX} and {KEY_SHARES_MAX}"
         )
     if any(one in _FINITE_FIELDS for one in shares) or (
         groups and all(one in _FINITE_FIELDS for one in groups)
     ):
         raise HelloRefused(
-            "the client wants to agree on a key by a group of a finite field (ffdhe…), which "
-            "would keep the broker busy; let it offer x25519, P-256 or another elliptic curve"
+            "the client offers a key exchange by a group of a finite field (ffdhe…), which would "
+            "keep the broker busy; let it offer x25519, P-256 or another elliptic curve"
         )
 
 
 def _offered(body: bytes) -> tuple[list[int], list[int]]:
-    """Return the groups that a client knows, and those that it sends key shares of."""
+    """Return the groups that a client supports, and the groups of its key shares."""
     position = _VERSION_AND_RANDOM_BYTES
     position += 1 + body[position]  # session id
     position += 2 + _number(body, position)  # cipher suites
@@ -136,7 +137,7 @@ def _offered(body: bytes) -> tuple[list[int], list[int]]:
 
 
 def _entries(body: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield what is preceded by a type and a length: type, start and end of the content."""
+    """Iterate over entries with a type and a length: type, start and end of the content."""
     while position < end:
         start = position + 4
         position = start + _number(body, position + 2)

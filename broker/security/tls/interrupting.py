@@ -1,7 +1,7 @@
 """Ends a computation on the event loop that takes too long.
 
-Python's regular expressions have no bound of their own: an expression with six groups takes two
-seconds of a name of 1,300 characters that was made for it. They do look for signals, though.
+Python's regular expressions have no time limit: an expression with six groups takes two seconds
+for a name of 1,300 characters that was made for it. But they check for signals.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class TookTooLong(Exception):
 
 @contextmanager
 def at_most(cpu_s: float) -> Iterator[None]:
-    """Raise TookTooLong in the body once the process has computed for so long.
+    """Raise TookTooLong in the body once the process has used so much CPU time.
 
-    Signals are the main thread's, as the event loop is; in other threads nothing is bounded.
+    Only the main thread, which runs the event loop, gets signals; other threads have no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,9 +1,9 @@
 """The TLS of each listener: its context in force, and how another takes its place.
 
-New settings come by AlterConfigs, for `listener.name.<listener>.ssl.*`, or by SIGHUP; files are
-looked at with each of these, and once a minute. A store that cannot be used, or whose
-certificate is for somebody else (Kafka's SslFactory), is refused, and the one in force stays.
-Connections keep what they began with.
+New settings come by AlterConfigs, for `listener.name.<listener>.ssl.*`, or by SIGHUP; each time,
+and once a minute, the files are checked for changes. A store is refused if it cannot be used or
+if its certificate is for another name (Kafka's SslFactory); the store in force stays. Connections
+keep the context with which they began.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 SSL = "SSL"
 Layers = Sequence[Layer]
-# From so long before a certificate's end on the log says so, once a day.
+# How long before a certificate's end the log begins to warn of it, once a day.
 _NOTICE_MS = 14 * DAY_MS
-# What mapping the name of one certificate may take of the event loop; 20 microseconds are usual.
+# The bound of the time to map the name of one certificate; 20 microseconds are usual.
 _MAPPING_MAX_S = 0.05
-# Of what is in a certificate so much goes to the log.
+# The bound of the characters of a certificate in the log.
 _SHOWN_MAX = 500
-# What tells that a file is another one now: when it was changed, its size, its place.
+# Detects that a file was replaced: its modification time, its size, its inode.
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -58,18 +58,18 @@ class TlsListener:
         self.made = make_context(config)
         self.handshakes = Handshakes(lambda: self.config.odradek_tls_handshakes_max)
         self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
-        # Why the files as they are now are not in use; "" when they are.
+        # Why the present files are not in use; "" when they are.
         self.problem = ""
-        # When the log has last said that the certificate ends.
+        # When the log has last warned of the certificate's end.
         self._noticed_ms = 0
 
     @property
     def ends_ms(self) -> int:
-        """Until when the certificate is valid."""
+        """The end of the certificate's validity."""
         return int(end_of(self.made.key_store.own_certificate).timestamp() * 1000)
 
     def notice_end(self, now_ms: int) -> None:
-        """Say, once a day, that the certificate ends soon, or has ended."""
+        """Warn, once a day, of a certificate that ends soon or has ended."""
         ends_ms = self.ends_ms
         if ends_ms - now_ms > _NOTICE_MS or now_ms - self._noticed_ms < DAY_MS:
             return
@@ -87,11 +87,11 @@ class TlsListener:
         return TlsTransport(connection, self)
 
     def identify(self, connection: InnerConnection, tls: ssl.SSLObject) -> None:
-        """Tell a connection who is on its other end. Raises HandshakeFailed."""
+        """Set the principal of a connection's client. Raises HandshakeFailed."""
         suite = tls.cipher()
         if tls.version() == "TLSv1.3" and suite and suite[0] not in self.made.tls_1_3_suites:
             raise HandshakeFailed(f"ssl.cipher.suites does not have {suite[0]}")
-        if self.protocol != SSL:  # who logs in by SASL is told from that
+        if self.protocol != SSL:  # SASL identifies the client later
             return
         certificate = tls.getpeercert(binary_form=True)
         if certificate is None:
@@ -109,7 +109,7 @@ class TlsListener:
         connection.client.principal = Principal(USER, name)
 
     def succeeded(self, connection: InnerConnection) -> None:
-        """Count a client that is let in; of SASL, the login counts."""
+        """Count a client that is let in; with SASL, its login is counted instead."""
         if self.protocol == SSL:
             self._metrics.authentications[self.name, "successful_authentication"] += 1
         logger.debug(
@@ -120,7 +120,7 @@ class TlsListener:
         )
 
     def failed(self, connection: InnerConnection, reason: str) -> None:
-        """Count and log a handshake that came to nothing."""
+        """Count and log a handshake that failed."""
         self._metrics.authentications[self.name, "failed_authentication"] += 1
         logger.warning(
             "refused TLS handshake peer=%s listener=%s reason=%s",
@@ -130,12 +130,12 @@ class TlsListener:
         )
 
     def put_in_force(self, config: TlsConfig, made: Made, stamps: _Stamps) -> None:
-        """Show new connections what was made."""
+        """Use a new context for the connections to come."""
         self.config, self.made, self.stamps = config, made, stamps
         self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
         self.problem, self._noticed_ms = "", 0
         logger.info(
-            "took up certificates listener=%s keystore=%s truststore=%s",
+            "replaced certificates listener=%s keystore=%s truststore=%s",
             self.name,
             made.key_store.origin,
             made.trust_store.origin if made.trust_store else "none",
@@ -144,7 +144,7 @@ class TlsListener:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What is to be in force once the settings are stored."""
+    """The settings and the context that take effect once the settings are stored."""
 
     listener: TlsListener
     config: TlsConfig
@@ -162,7 +162,7 @@ class Tls:
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """Read every listener's stores, listeners given as name and protocol.
+        """Read the stores of all listeners, each given as name and protocol.
 
         Raises ConfigError.
         """
@@ -181,7 +181,7 @@ class Tls:
             one.notice_end(now_ms())
 
     def check(self, layers: Layers) -> None:
-        """Make what new settings, or files that have changed, ask for. Raises ConfigError."""
+        """Create contexts for new settings and for changed files. Raises ConfigError."""
         self._prepared = []
         for one in self.listeners.values():
             config = _config_of(one.name, one.protocol, layers)
@@ -190,13 +190,13 @@ class Tls:
                 self._prepared.append(_prepare(one, config, stamps))
 
     def take_up(self) -> None:
-        """Put in force what was checked."""
+        """Put the contexts that `check` has created in force."""
         for one in self._prepared:
             one.listener.put_in_force(one.config, one.made, one.stamps)
         self._prepared = []
 
     def look_at_files(self) -> None:
-        """Take up files that have changed; complain, once, of those that cannot be used."""
+        """Use files that have changed; log, once, those that cannot be used."""
         for one in self.listeners.values():
             one.notice_end(self._now_ms())
             stamps = _stamps(one.config)
@@ -213,16 +213,16 @@ class Tls:
             one.put_in_force(found.config, found.made, stamps)
 
     def problems(self) -> Iterator[str]:
-        """Yield what an operator has to look at."""
+        """Iterate over the problems that an operator should look at."""
         for one in self.listeners.values():
             if one.problem:
-                yield f"the certificates in force are not those on the disk: {one.problem}"
+                yield f"the certificates in use differ from those on the disk: {one.problem}"
             if one.ends_ms <= self._now_ms():
                 yield f"listener {one.name}: its certificate has ended, and clients refuse it"
 
 
 def _prepare(listener: TlsListener, config: TlsConfig, stamps: _Stamps) -> _Prepared:
-    """Make another context. Raises ConfigError when it does not do in place of the present."""
+    """Create another context. Raises ConfigError when it may not replace the present one."""
     try:
         made = make_context(config)
         _check_successor(listener.made, made, config)
@@ -234,7 +234,7 @@ def _prepare(listener: TlsListener, config: TlsConfig, stamps: _Stamps) -> _Prep
 
 
 def _check_successor(old: Made, new: Made, config: TlsConfig) -> None:
-    """Refuse certificates that clients would not take for the same broker's (SslFactory)."""
+    """Refuse certificates that clients would not accept as the same broker's (SslFactory)."""
     if old.trust_store is None and new.trust_store is not None:
         raise ConfigError(
             "Cannot add SSL truststore to an existing listener for which no truststore was "
@@ -258,7 +258,7 @@ def _check_successor(old: Made, new: Made, config: TlsConfig) -> None:
 
 def _shown_name(encoded: bytes) -> str:
     tag, text = encoded[0], encoded[2:]
-    is_text = tag in (0x81, 0x82, 0x86)  # of mail, of the DNS, a URI
+    is_text = tag in (0x81, 0x82, 0x86)  # a mail address, a DNS name, a URI
     return text.decode("ascii", "backslashreplace") if is_text else encoded.hex()
 
 
@@ -266,7 +266,7 @@ def _config_of(name: str, protocol: str, layers: Layers) -> TlsConfig:
     config = resolve_listener(TlsConfig, layers, name)
     own = f"{PREFIX}{name.lower()}.ssl.client.auth"
     if protocol != SSL and not any(own in layer.values for layer in layers):
-        # The broker's own is for listeners without SASL (ChannelBuilders).
+        # The broker-wide ssl.client.auth is for listeners without SASL (ChannelBuilders).
         return dataclasses.replace(config, ssl_client_auth="none")
     return config
 
@@ -282,6 +282,6 @@ def _stamp(path: str | None) -> tuple[int, int, int] | None:
         return None
     try:
         found = Path(path).stat()
-    except (OSError, ValueError):  # a path with a null byte in it is the latter
+    except (OSError, ValueError):  # a path that contains a null byte raises ValueError
         return 0, 0, 0
     return found.st_mtime_ns, found.st_size, found.st_ino

@@ -2,8 +2,8 @@
 
     CN=alice,OU=Sales\\, Europe,O=Acme,1.2.840.113549.1.9.1=#1607614062...
 
-Principals in ACLs are these texts, so they have to be Java's to the letter: the last RDN comes
-first, the types that RFC 2253 names have their names, and others are dotted numbers with the
+Principals in ACLs are these texts, so they have to equal Java's exactly: the last RDN comes
+first, the types in RFC 2253 have their names there, and other types are dotted numbers with the
 value in hexadecimal (sun.security.x509.AVA.toRFC2253String).
 """
 
@@ -25,16 +25,17 @@ _KEYWORDS = {
     bytes.fromhex("0992268993f22c640119"): "DC",
     bytes.fromhex("0992268993f22c640101"): "UID",
 }
-# The types of strings: UTF8, Printable, T61, IA5, General, BMP. Java takes them all for UTF-8.
+# The types of strings: UTF8, Printable, T61, IA5, General, BMP. Java reads them all as UTF-8.
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 _ESCAPED = frozenset(',=+<>#;"\\')
 _EDGE_SPACES = " \r"
-# A number of an object identifier; UUIDs have 128. Time would grow by the square of its length.
+# The bound of a number in an object identifier; UUIDs have 128 bits. The time to read a number is
+# quadratic in its length.
 _NUMBER_BITS = 256
 
 
 def subject_name(certificate: bytes) -> str:
-    """Return the subject's name. Raises ValueError for what is no certificate."""
+    """Return the subject's name. Raises ValueError for a malformed certificate."""
     return rfc2253_name(subject_of(certificate))
 
 
@@ -78,6 +79,6 @@ def _dotted(content: bytes) -> str:
             numbers.append(number)
             number = 0
         elif number >> _NUMBER_BITS:
-            raise ValueError("the type of an attribute has a number without end")
+            raise ValueError("the type of an attribute has a number that is too long")
     first = min(numbers[0] // 40, 2) if numbers else 0
     return ".".join(map(str, [first, *(n - 40 * first for n in numbers[:1]), *numbers[1:]]))

@@ -1,9 +1,9 @@
-"""Finds the borders of TLS records in what comes, so that only so many are decrypted in one go.
+"""Finds the borders of TLS records in received bytes, to bound the records decrypted in one call.
 
     type, version, length (2 bytes), as many bytes of content
 
 OpenSSL takes 20 microseconds for a record of 27 bytes that asks for new keys (RFC 8446 section
-4.6.3), and takes all that it has before it returns: 180 ms for one reading of the socket.
+4.6.3), and reads all records that it has before it returns: 180 ms for one reading of the socket.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ _HEADER_BYTES = 5
 
 
 class RecordBorders:
-    """Follows the records of one connection through all pieces in which they come."""
+    """Follows the records of one connection through the pieces in which they arrive."""
 
     def __init__(self) -> None:
-        self._left_bytes = 0  # of the record that has begun
-        self._head = b""  # of one whose header has not come whole
+        self._left_bytes = 0  # the missing bytes of the record that has begun
+        self._head = b""  # the beginning of an incomplete header
 
     def end_of(self, data: memoryview, count: int) -> int:
-        """Return where, in what comes next, so many records have begun and the last one ends.
+        """Return the end of the last of `count` records that begin in the next bytes.
 
-        That is the end of the data when they are fewer. What is behind comes next again.
+        Returns the end of the data when it has fewer. Pass the bytes behind that end again.
         """
         size, position = len(data), self._left_bytes
         if self._head:

@@ -1,7 +1,7 @@
-"""Reads what a listener shows of itself, and whom it trusts, out of PEM and PKCS#12.
+"""Reads a listener's key and certificates, and those that it trusts, from PEM and PKCS#12.
 
-Checks and their words are those of Kafka's DefaultSslEngineFactory. JKS is a format of Java's
-and is not read; but what Java's keytool has written since Java 9 under that name is PKCS#12.
+Checks and their messages are those of Kafka's DefaultSslEngineFactory. JKS is Java's own format
+and is not read; but stores of type JKS that keytool has written since Java 9 are PKCS#12.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JKS, PEM, PKCS12 = "JKS", "PEM", "PKCS12"
 
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _DER_SEQUENCE = b"\x30"
-# No store of certificates is larger; a path to something else may be.
+# No store of certificates is larger; another file at that path may be.
 _FILE_BYTES_MAX = 16 * 1024 * 1024
 _CERTIFICATE = re.compile(
     "-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----.+?-----END (?:TRUSTED |X509 )?CERTIFICATE"
@@ -37,7 +37,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A private key and the certificates that go with it, the broker's own first, as PEM."""
+    """A private key and its chain of certificates, the broker's own first, as PEM."""
 
     origin: str  # for errors: the option, and the file
     key: str = field(repr=False)
@@ -53,14 +53,14 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """The certificates that others' are checked against, as PEM."""
+    """The trusted certificates, which clients' certificates are checked against, as PEM."""
 
     origin: str
     certificates: tuple[str, ...]
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """Return what the broker shows of itself; None where nothing says it. Raises ConfigError."""
+    """Return the broker's key and certificates; None when none are set. Raises ConfigError."""
     kind, path = config.ssl_keystore_type, config.ssl_keystore_location
     password, key = config.ssl_keystore_password, config.ssl_keystore_key
     chain = config.ssl_keystore_certificate_chain
@@ -112,7 +112,7 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
 
 
 def read_trust_store(config: TlsConfig) -> TrustStore | None:
-    """Return whom to trust; None where nothing says it. Raises ConfigError."""
+    """Return the trusted certificates; None when none are set. Raises ConfigError."""
     kind, path = config.ssl_truststore_type, config.ssl_truststore_location
     password, inline = config.ssl_truststore_password, config.ssl_truststore_certificates
     name = "ssl.truststore.location"
@@ -146,10 +146,10 @@ def read_trust_store(config: TlsConfig) -> TrustStore | None:
     if kind == PEM:
         return TrustStore(origin, _certificates(origin, _text(name, path)))
     found = _read_pkcs12(name, path, "ssl.truststore", kind, password)
-    # Next to a key Java trusts its certificate alone.
+    # In a store with a key, Java trusts only the certificate of that key.
     trusted = [found.cert] if found.cert is not None else found.additional_certs
     if not trusted:
-        raise ConfigError(f"{origin}: there is no certificate in it")
+        raise ConfigError(f"{origin}: it has no certificate")
     return TrustStore(origin, tuple(_as_pem(one.certificate) for one in trusted))
 
 
@@ -157,7 +157,7 @@ def _pem_key(origin: str, key: str, chain: str, password: str | None) -> KeyStor
     keys = list(_KEY.finditer(key))
     if len(keys) != 1:
         found = f"{len(keys)} private keys" if keys else "no private key"
-        raise ConfigError(f"{origin}: {found} found, and one is expected")
+        raise ConfigError(f"{origin}: {found} found, one is expected")
     is_encrypted = "ENCRYPTED" in keys[0][1] or "ENCRYPTED" in keys[0][2]
     if is_encrypted and password is None:
         raise ConfigError(f"{origin}: the private key is encrypted, set ssl.key.password")
@@ -181,15 +181,15 @@ def _read_pkcs12(
         raise ConfigError(f"{prefix}.type={kind} is not read: use {PEM} or {PKCS12}")
     if data.startswith(_JKS_MAGIC):
         raise ConfigError(
-            f"{name}={path} is a JKS store, which is Java's own format and is not read: turn it "
-            f"into PKCS12 (keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 "
+            f"{name}={path} is a JKS store, Java's own format, which is not read: convert it to "
+            f"PKCS12 (keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 "
             f"-deststoretype PKCS12) and set {prefix}.type=PKCS12, or use PEM"
         )
     if not data.startswith(_DER_SEQUENCE):
         is_pem = b"-----BEGIN " in data
         advice = f"it is PEM, set {prefix}.type=PEM" if is_pem else "JKS is not read either"
-        raise ConfigError(f"{name}={path} is no PKCS12 store: {advice}")
-    # Loaded by those alone who have such a store.
+        raise ConfigError(f"{name}={path} is not a PKCS12 store: {advice}")
+    # Imported only where there is such a store.
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     try:
@@ -209,7 +209,7 @@ def _pkcs12_key(found: PKCS12KeyAndCertificates, name: str, path: str) -> KeySto
     )
 
     if found.key is None or found.cert is None:
-        raise ConfigError(f"{name}={path}: there is no private key with a certificate in it")
+        raise ConfigError(f"{name}={path}: it has no private key with a certificate")
     key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     chain = [found.cert.certificate]
     others = [one.certificate for one in found.additional_certs]
@@ -236,17 +236,17 @@ def _text(name: str, path: str) -> str:
 
 def _read(name: str, path: str) -> bytes:
     try:
-        # A pipe would keep the event loop waiting for who writes to it.
+        # Opening a pipe would block the event loop until somebody writes to it.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{name}={path} cannot be read: it is not a regular file")
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{name}={path} cannot be read: {error.strerror}") from None
-    except ValueError:  # a null byte in it
-        raise ConfigError(f"{name}={path!r} is no path") from None
+    except ValueError:  # the path contains a null byte
+        raise ConfigError(f"{name}={path!r} is not a path") from None
     if len(data) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{name}={path} is no store of certificates: it is too large")
+        raise ConfigError(f"{name}={path} is not a store of certificates: it is too large")
     return data
 
 

@@ -1,11 +1,11 @@
-"""TLS between a socket and a connection: records in and out, by OpenSSL in memory.
+"""TLS between a socket and a connection: OpenSSL turns records into bytes and back, in memory.
 
     socket -> TlsTransport.buffer_updated -> OpenSSL -> Connection.buffer_updated
     socket <- TlsTransport.write          <- OpenSSL <- Connection
 
-For uvloop it is the protocol, for the connection the transport. What it keeps is bounded: of
-what came, one reading (a smaller one before the handshake is done); of what goes out, what the
-connection has written, which is encrypted only as fast as the socket takes it.
+uvloop uses it as the protocol, and the connection as the transport. Its memory is bounded. It
+keeps one reading of incoming bytes (a smaller one before the handshake is done), and the outgoing
+bytes that the connection has written, which it encrypts only as fast as the socket takes them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHARED_VIEW = memoryview(bytearray(256 * 1024))
-# A handshake's messages are short, and who sends them is not known yet.
+# A handshake's messages are short, and their sender is not known yet.
 _HANDSHAKE_VIEW = _SHARED_VIEW[: 16 * 1024]
-# So much is encrypted in one go, and so much before others get their turn.
+# The bytes that are encrypted in one call, and the bytes before others get their turn.
 _PIECE_BYTES = 256 * 1024
 _TURN_BYTES = 1024 * 1024
-# Who reads learns of a refusal, and closes, well within this.
+# A client that reads sees the refusal, and closes, well within this time.
 _LINGER_S = 1.0
-# So many records are decrypted before others get their turn: 2.5 ms of those that take longest,
-# and eight readings of those that carry most.
+# The records that are decrypted before others get their turn: 2.5 ms of the slowest records, and
+# eight readings of the largest ones.
 _TURN_RECORDS = 128
 _NO_BOUND = 1 << 30
 # A fatal alert: handshake_failure (RFC 8446 section 6).
@@ -55,34 +55,34 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        # Made when the client hello is whole: by the certificates that are in force then, and
-        # not for those who say nothing.
+        # Created when the client hello is complete: it uses the certificates in force then, and
+        # silent clients cost none.
         self._tls: ssl.SSLObject
         self._socket: asyncio.Transport
         self._deadline: asyncio.TimerHandle | None = None
         self._is_established = False
-        # Nothing is read any more: what comes is thrown away.
+        # Nothing is read any more: further bytes are thrown away.
         self._is_deaf = False
-        # What came of the client hello, until it is whole.
+        # Gathers the client hello, until it is complete.
         self._first: FirstMessage | None = FirstMessage()
         self._borders = RecordBorders()
-        # Records that have come, and have to wait until others have had their turn.
+        # Received records that wait until others have had their turn.
         self._rest = memoryview(b"")
-        # Reading: paused by the connection; and whether the socket is paused.
+        # Reading: whether the connection has paused it, and whether the socket is paused.
         self._is_paused = False
         self._is_socket_paused = False
         self._is_feeding = False
-        # Writing: what is not encrypted yet, in order.
+        # Writing: the bytes that are not encrypted yet, in order.
         self._plain: deque[memoryview] = deque()
         self._plain_bytes = 0
         self._is_socket_full = False
         self._is_connection_held = False
         self._is_pumping_soon = False
-        # What is to happen once all is written: "close" or "eof".
+        # The action once all is written: "close" or "eof".
         self._at_end = ""
         self._is_closing = self._is_lost = False
 
-    # What the socket's transport calls.
+    # Methods that the socket's transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the client to begin the handshake."""
@@ -93,14 +93,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._listener.handshakes.begin(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection, and forget what was kept."""
+        """Pass the loss on to the connection, and free all memory."""
         self._end_handshake()
         self._is_closing = self._is_deaf = True
         self._plain.clear()
         self._plain_bytes = 0
         self._connection.connection_lost(exc)
-        # What OpenSSL keeps is not to wait for the collector of garbage, which knows no cycle's
-        # size: this and the connection have each other.
+        # This object and the connection refer to each other. OpenSSL's memory must not wait for
+        # the garbage collector, which does not know how large a cycle is.
         self._is_lost = True
         self._incoming = self._outgoing = ssl.MemoryBIO()
         self._first, self._rest = None, memoryview(b"")
@@ -108,7 +108,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             del self._tls
 
     def eof_received(self) -> bool:
-        """Pass on the end of the client's stream; return whether writing goes on."""
+        """Pass on the end of the client's stream; return whether writing continues."""
         if self._is_deaf:
             return False
         if not self._is_established:
@@ -118,18 +118,18 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._pass_on_end()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next records go."""
+        """Return the buffer for the next records."""
         return _SHARED_VIEW if self._is_established else _HANDSHAKE_VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take records that came."""
+        """Take the records that came."""
         if self._is_deaf:
             return
         data = _SHARED_VIEW[:nbytes]
         if self._is_established:
             self._decrypt_soon(data)
             if self._rest:
-                self._rest = memoryview(bytes(self._rest))  # the view is everybody's
+                self._rest = memoryview(bytes(self._rest))  # all connections share the view
             self._feed()
             return
         if self._first is not None:
@@ -152,19 +152,19 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._listener.handshakes.ask(self)
 
     def pause_writing(self) -> None:
-        """Encrypt nothing more until the socket has sent what there is."""
+        """Encrypt nothing more until the socket has sent its bytes."""
         self._is_socket_full = True
         self._hold_connection()
 
     def resume_writing(self) -> None:
-        """Go on encrypting, in a step of its own: the socket is in the middle of writing."""
+        """Continue to encrypt, in a step of its own: the socket is in the middle of writing."""
         self._is_socket_full = False
         self._pump_soon()
 
     # The handshake.
 
     def step(self) -> None:
-        """Take the handshake as far as what has come allows."""
+        """Advance the handshake as far as the received records allow."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -172,7 +172,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._pause_socket(False)
             return
         except ssl.SSLError as error:
-            self._send_records()  # the alert that says why
+            self._send_records()  # the alert with the reason
             self._refuse(explain(error))
             return
         self._send_records()
@@ -205,7 +205,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._deadline = None
 
     def _refuse(self, reason: str) -> None:
-        """Count and log what was wrong, once, and close after what is written."""
+        """Count and log an error, once, and close after the bytes that are written."""
         if self._is_deaf or self._is_closing:
             return
         self._end_handshake()
@@ -216,7 +216,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_deaf = self._is_closing = True
         self._plain.clear()
         self._plain_bytes = 0
-        # To close with bytes unread would reset the connection, and take the alert with it.
+        # Closing with bytes unread would reset the connection, and the alert would be lost.
         self._pause_socket(False)
         if self._socket.can_write_eof() and not self._socket.is_closing():
             self._socket.write_eof()
@@ -225,7 +225,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Reading.
 
     def _feed(self) -> None:
-        """Give the connection what can be decrypted, until it wants a pause."""
+        """Decrypt records and pass the bytes to the connection, until it pauses reading."""
         if self._is_feeding:
             return
         self._is_feeding = True
@@ -239,7 +239,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._connection.buffer_updated(filled)
         finally:
             self._is_feeding = False
-        # Answers to key updates and the like.
+        # Answers to key updates and similar messages.
         if self._outgoing.pending:
             self._send_records()
         if self._is_deaf:
@@ -257,7 +257,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._rest = data[end:]
 
     def _decrypt(self, view: memoryview) -> int:
-        """Fill a buffer as far as there are records; return the size."""
+        """Decrypt records into a buffer; return the number of bytes."""
         filled = 0
         try:
             while filled < len(view):
@@ -277,7 +277,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return filled
 
     def _end_soon(self) -> None:
-        """The client has said that it sends no more: pass that on after what came before it."""
+        """Pass on the end of the client's stream, after the bytes that came before it."""
         self._loop.call_soon(self._pass_on_end)
 
     def _pass_on_end(self) -> bool:
@@ -301,16 +301,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         else:
             self._socket.resume_reading()
 
-    # What the connection calls.
+    # Methods that the connection calls.
 
     def pause_reading(self) -> None:
-        """Give the connection nothing more for now."""
+        """Pass no more bytes to the connection for now."""
         self._is_paused = True
         if self._is_established and not self._is_deaf:
             self._pause_socket(True)
 
     def resume_reading(self) -> None:
-        """Go on, in a step of its own, with what has come meanwhile."""
+        """Continue, in a step of its own, with the records received meanwhile."""
         self._is_paused = False
         if self._is_established and not self._is_feeding:
             self._loop.call_soon(self._feed_if_open)
@@ -320,11 +320,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._feed()
 
     def is_closing(self) -> bool:
-        """Return whether the connection is being closed, or closed."""
+        """Return whether the connection is closing or closed."""
         return self._is_closing or self._socket.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that are not sent yet."""
+        """Return the number of bytes that are not sent yet."""
         return self._plain_bytes + self._socket.get_write_buffer_size()
 
     def write(self, data: Chunk) -> None:
@@ -343,11 +343,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._pump()
 
     def can_write_eof(self) -> bool:
-        """TLS has an end of stream for each side."""
+        """Return True: TLS has an end of stream for each side."""
         return True
 
     def write_eof(self) -> None:
-        """End the stream after what is written; what still comes is thrown away."""
+        """End the stream after the written bytes; the client's further bytes are thrown away."""
         if not self._is_established:
             self.abort()
             return
@@ -357,7 +357,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._pump()
 
     def close(self) -> None:
-        """Close after what is written."""
+        """Close after the bytes that are written."""
         if not self._is_established:
             self.abort()
             return
@@ -373,7 +373,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Writing.
 
     def _pump(self) -> None:
-        """Encrypt and send what is written, as far as the socket takes it in one turn."""
+        """Encrypt and send the written bytes, as far as the socket takes them in one turn."""
         sent = 0
         while self._plain and not self._is_socket_full:
             if sent >= _TURN_BYTES:
@@ -432,10 +432,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._connection.pause_writing()
 
     def _finish(self) -> None:
-        """Say that nothing more comes, and end the stream or the connection."""
+        """Send TLS's end of stream, and end the socket's stream or the connection."""
         if self._is_lost:
             return
-        with contextlib.suppress(ssl.SSLError):  # it would wait for the client's own end
+        with contextlib.suppress(ssl.SSLError):  # unwrap() would wait for the client's own end
             self._tls.unwrap()
         self._send_records()
         if self._socket.is_closing():

@@ -1,4 +1,4 @@
-// Asks the broker. What changes something shows the token; so does reading, where that takes one.
+// Sends requests to the broker, with the token if there is one: changes need it, and so may reading.
 
 const TOKEN = "odradek-admin-token";
 
@@ -22,7 +22,7 @@ function address(path, query) {
 
 async function answer(response, isRead = true) {
   const told = await response.json().catch(() => ({}));
-  // Shown again and again a wrong token counts as guessing.
+  // A wrong token that is sent again and again counts as guessing.
   if (response.status === 401 && isRead) keepToken(null);
   if (!response.ok) throw Object.assign(new Error(told.error ?? response.statusText), { status: response.status });
   return told;
@@ -41,8 +41,8 @@ export async function post(path, query = {}) {
 }
 
 /**
- * Listen to events until the broker has no more of them; `opened` is called once it answers.
- * EventSource would do, but shows no token.
+ * Listen to events until the broker ends the stream; `opened` is called once it answers.
+ * EventSource would be simpler, but cannot send a token.
  */
 export async function listen(path, opened, told) {
   const response = await fetch(path, { headers: shown() });

@@ -1,4 +1,4 @@
-// Finds the view for the address, and tells it what happens in the broker.
+// Finds the view for the address, and passes the broker's events to it.
 
 import { listen } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -44,7 +44,7 @@ async function route() {
   }
 }
 
-/** Listen, and again when the connection is lost: then all may have changed. */
+/** Listen to events, and again when the connection is lost: then everything may have changed. */
 async function follow() {
   try {
     await listen("/api/events", () => {
@@ -57,20 +57,20 @@ async function follow() {
       if (!document.hidden) view?.tick?.(data);
     });
   } catch {
-    // It is said below, and by the view.
+    // The lines below show it, and so does the view.
   }
   showLink("lost");
   setTimeout(follow, RETRY_MS);
 }
 
-/** Say why a view cannot be shown; where it takes a token, ask for that. */
+/** Show why a view cannot be shown; where it needs a token, ask for it. */
 function failure(error) {
   const place = h("div");
   fill(place, h("h1", {}, "This cannot be shown"), h("p", {}, error.message));
   if (error.status === 401) {
     showToken();
     const ask = async () => await askToken() && location.reload();
-    place.append(h("p", {}, h("button", { type: "button", class: "primary", onclick: ask }, "Show a token")));
+    place.append(h("p", {}, h("button", { type: "button", class: "primary", onclick: ask }, "Enter a token")));
   }
   return place.childNodes;
 }

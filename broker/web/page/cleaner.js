@@ -1,4 +1,4 @@
-// What the cleaner does, did, will do, and cannot do.
+// The cleaner: running, queued, past and failed cleanings.
 
 import { get } from "./api.js";
 import { fill, h, row, table } from "./dom.js";
@@ -9,7 +9,7 @@ import { runBars } from "./plot.js";
 const RUNS = 20;
 
 function dueText(dueMs, at) {
-  if (dueMs === null) return "not before a thread runs";
+  if (dueMs === null) return "when a cleaner thread runs again";
   if (dueMs <= at) return h("span", { class: "tag now" }, "as soon as a thread is free");
   return h("span", { title: moment(dueMs) }, distance(dueMs, at));
 }
@@ -20,9 +20,9 @@ export async function cleaner() {
   const now = h("div");
   const summary = h("span", { class: "sub" });
   const queue = table("Next, in the order in which a free thread takes them",
-    [["Partition"], ["Because"], ["Dirty", "number"], ["Bytes", "number"], ["When"]], "Nothing waits.");
+    [["Partition"], ["Because"], ["Dirty", "number"], ["Bytes", "number"], ["When"]], "No partition waits.");
   const failed = table("Partitions whose last cleaning failed",
-    [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], ["Action"]], "None: all can be cleaned.");
+    [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], ["Action"]], "None: all partitions can be cleaned.");
   const runs = table("Runs, the latest first", RUN_COLUMNS, "The cleaner has not run yet.");
   const bars = runBars("Runs over time", [
     { text: "read", column: "read" }, { text: "written", column: "written" }, { text: "reclaimed", column: "reclaimed" }], size);

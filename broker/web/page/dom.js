@@ -1,4 +1,4 @@
-// Elements, made and kept: what is shown changes every second, and must not lose the focus.
+// Creates and reuses elements: the views change every second, and must not lose the focus.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,15 +28,15 @@ function set(element, attributes) {
   }
 }
 
-/** Put children in an element's place, unless they look as those that are there. */
+/** Replace the children of an element, unless the new ones look the same. */
 export function fill(element, ...children) {
   const fresh = h("div", {}, ...children);
   if (element.innerHTML !== fresh.innerHTML) element.replaceChildren(...fresh.childNodes);
 }
 
 /**
- * Keep one element for each item, in the items' order: what stays is kept, so that a button in it
- * keeps the focus. `make` returns {element, update}.
+ * Keep one element for each item, in the items' order: elements of items that stay are reused, so
+ * that a button in them keeps the focus. `make` returns {element, update}.
  */
 export function keep(container, items, keyOf, make) {
   const kept = (container.kept ??= new Map());
@@ -58,7 +58,7 @@ export function keep(container, items, keyOf, make) {
   }
 }
 
-/** Make a table with a caption; returns {element, body, none}. */
+/** Make a table with a caption; returns {element, show}. */
 export function table(caption, columns, none) {
   const body = h("tbody");
   const empty = h("p", { class: "none" }, none);
@@ -73,7 +73,7 @@ export function table(caption, columns, none) {
   return { element, show };
 }
 
-/** Make a row of cells that are filled again at each update: [class, content] or content. */
+/** Make a row whose cells are filled again at each update: [class, content] or content. */
 export function row(cellsOf, classOf = () => "") {
   const element = h("tr");
   return {

@@ -1,4 +1,4 @@
-// Numbers, sizes and times as a person reads them.
+// Formats numbers, sizes and times for people.
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 const SPANS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -23,7 +23,7 @@ export function whole(number) {
   return number === null || number === undefined ? "–" : Intl.NumberFormat("en").format(number);
 }
 
-/** A number of things: 1 partition, 2,000 partitions. */
+/** Return a number of things: 1 partition, 2,000 partitions. */
 export function things(number, noun) {
   return `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
 }

@@ -1,4 +1,4 @@
-// Who reads what, and how far behind.
+// Groups, their members, and their lag.
 
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
@@ -20,7 +20,7 @@ function every(seconds, refresh) {
 
 export async function groups() {
   const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name", oninput: () => draw() });
-  const list = table("Groups, and how many records they have still to read",
+  const list = table("Groups, and the number of records that they have still to read",
     [["Group"], ["Type", "optional"], ["State"], ["Members", "number"], ["Partitions", "number optional"], ["Lag", "number"]],
     "No group has read anything yet.");
   let told = [];

@@ -17,11 +17,11 @@ export async function overview() {
   const throughput = lines("Throughput, bytes a second", [
     { text: "in", column: "bytes_in" }, { text: "out", column: "bytes_out" }], size);
   const latency = lines("Request latency, p99", [
-    { text: "produce", column: "produce_p99_ms" }, { text: "all that do not wait", column: "request_p99_ms" }], milliseconds);
+    { text: "produce", column: "produce_p99_ms" }, { text: "all but waiting requests", column: "request_p99_ms" }], milliseconds);
   const cleaning = lines("Cleaner, bytes a second", [
     { text: "read", column: "cleaner_bytes_read" }, { text: "written", column: "cleaner_bytes_written" }], size);
   const now = h("div", { class: "now" });
-  const next = h("ul", { class: "plain", "aria-label": "What is cleaned next" });
+  const next = h("ul", { class: "plain", "aria-label": "Next cleanings" });
   const runs = table("The last runs of the cleaner", RUN_COLUMNS, "The cleaner has not run yet.");
 
   function showTiles(state) {
@@ -37,7 +37,7 @@ export async function overview() {
 
   function showRunning(state) {
     const quarantined = state.quarantined
-      ? h("p", {}, h("span", { class: "tag bad" }, `${state.quarantined} quarantined`), " ", h("a", { href: "#/cleaner" }, "why, and try again")) : null;
+      ? h("p", {}, h("span", { class: "tag bad" }, `${state.quarantined} quarantined`), " ", h("a", { href: "#/cleaner" }, "see why and try again")) : null;
     const told = state.running.map((one) => runningCard(one, state.now_ms));
     if (!told.length) told.push(h("p", { class: "quiet" }, "Nothing is being cleaned."));
     fill(now, ...told, quarantined);

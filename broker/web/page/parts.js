@@ -1,4 +1,4 @@
-// What several views show: bars of bytes, dirty ratios, runs, actions.
+// Parts of several views: bars of bytes, dirty ratios, runs, actions.
 
 import { post, token } from "./api.js";
 import { h } from "./dom.js";
@@ -6,7 +6,7 @@ import { askToken, toast } from "./shell.js";
 import { count, distance, duration, moment, percent, size } from "./format.js";
 
 const KINDS = [
-  ["clean", "clean"], ["dirty", "dirty: would be cleaned now"], ["waiting", "dirty, not yet cleanable"],
+  ["clean", "clean"], ["dirty", "dirty, cleanable now"], ["waiting", "dirty, not yet cleanable"],
   ["active", "active segment"], ["kept", "not compacted"],
 ];
 const SHORT = { clean: "clean", dirty: "dirty", waiting: "waiting", active: "active", kept: "kept" };
@@ -15,7 +15,7 @@ export function total(bytes) {
   return Object.values(bytes).reduce((sum, one) => sum + one, 0);
 }
 
-/** A bar as long as the bytes are of the most, in parts. */
+/** Make a bar in parts; its length is the share of its bytes in the largest number of bytes. */
 export function bytesBar(bytes, most) {
   const all = total(bytes);
   const said = KINDS.filter(([kind]) => bytes[kind]).map(([kind]) => `${SHORT[kind]} ${size(bytes[kind])}`);
@@ -29,14 +29,14 @@ export function bytesBar(bytes, most) {
 }
 
 export function bytesKey() {
-  return h("ul", { class: "key", "aria-label": "What the bars mean" },
+  return h("ul", { class: "key", "aria-label": "Meaning of the bars" },
     KINDS.map(([kind, text]) => h("li", {}, h("i", { class: kind }), text)));
 }
 
-/** How dirty it is, with a mark where cleaning begins. */
+/** Make a gauge of a dirty ratio, with a mark where cleaning begins. */
 export function ratio(share, threshold) {
   if (share === null) return h("span", { class: "quiet" }, "–");
-  const told = `${percent(share)} dirty, cleaned beyond ${percent(threshold)}`;
+  const told = `${percent(share)} dirty, cleaned above ${percent(threshold)}`;
   return h("span", { title: told },
     h("span", { class: "gauge optional", role: "img", "aria-label": told },
       h("i", { "width%": 100 * share }), h("b", { "left%": 100 * Math.min(threshold, 0.985) })),
@@ -51,7 +51,7 @@ export function partitionLink(one) {
   return h("span", {}, topicLink(one.topic), ` ${one.partition}`);
 }
 
-/** A button that changes something: asks for the token first where there is none. */
+/** Make a button for a change in the broker: it asks for the token first where there is none. */
 export function action(text, path, queryOf, done) {
   const button = h("button", { type: "button", class: "small", onclick: () => carryOut() }, text);
   async function carryOut() {
@@ -86,7 +86,7 @@ export function reasonText(name) {
   return REASONS[name] ?? name ?? "–";
 }
 
-/** The cells of a run, for a table of runs. */
+/** Return the cells of a run, for a table of runs. */
 export function runCells(run, nowMs) {
   const when = h("span", { title: moment(run.at_ms) }, distance(run.at_ms, nowMs));
   const where = partitionLink(run);

@@ -1,4 +1,4 @@
-// Lines over time, and bars of runs, as drawings of their own.
+// Draws lines over time, and bars of runs.
 
 import { h, s, fill } from "./dom.js";
 
@@ -28,7 +28,7 @@ function frame(top, format, firstMs, lastMs) {
   return parts;
 }
 
-/** A card with lines; update(times, {name: values}) draws them again. */
+/** Make a card with lines; update(times, {name: values}, spanMs) draws them again. */
 export function lines(title, names, format) {
   const picture = h("div");
   const legend = h("p", { class: "key" });
@@ -66,7 +66,7 @@ export function lines(title, names, format) {
   };
 }
 
-/** A card with a group of bars for each run, the latest at the right. */
+/** Make a card with a group of bars for each run, the latest at the right. */
 export function runBars(title, names, format) {
   const picture = h("div");
   const legend = h("p", { class: "key" });

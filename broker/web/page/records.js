@@ -1,4 +1,4 @@
-// A topic's records: the newest first, or the latest of each key, found by what is in them.
+// A topic's records: the newest first, or the latest of each key, searched by key or value.
 
 import { get } from "./api.js";
 import { h, fill, table } from "./dom.js";
@@ -16,9 +16,9 @@ export async function records(topic, isLatest) {
     search, partition, h("button", { class: "primary" }, "Show"));
   partition.addEventListener("change", () => start());
   const list = table(
-    isLatest ? "The latest record of each key, those written last first" : "The newest records first",
+    isLatest ? "The latest record of each key, the newest first" : "Records, the newest first",
     [["Key"], ["Value", "wide"], ["Partition", "number optional"], ["Offset", "number"], ["Time", "optional"]],
-    "No record is like this.");
+    "No record matches.");
   const status = h("p", { class: "quiet", role: "status" });
   const older = h("button", { type: "button", onclick: () => more() }, "Older records");
   let shown = [], before = "";
@@ -30,7 +30,7 @@ export async function records(topic, isLatest) {
     before = told.before;
     list.show(shown, (one) => `${one.partition}:${one.offset}`, (one) => line(one));
     const parts = [`${whole(shown.length)} shown, ${size(told.read_bytes)} read.`];
-    if (isLatest && before) parts.push("Keys written earlier are not shown: search for one.");
+    if (isLatest && before) parts.push("Keys written earlier are not shown: search for them.");
     parts.push(...told.problems.map((one) => `Partition ${one.partition}: ${one.because}`));
     fill(status, parts.join(" "));
     older.hidden = isLatest || !before;
@@ -84,7 +84,7 @@ function isJson(data) {
   }
 }
 
-/** Text as it is; other bytes in hexadecimal digits. */
+/** Return text unchanged, and other bytes in hexadecimal digits. */
 function text(data) {
   if (data === null) return null;
   return data.text ?? `0x${data.hex}`;

@@ -1,4 +1,4 @@
-// What is around the views: the connection's light, problems, messages, the token, the theme.
+// The frame around the views: the connection's state, problems, messages, the token, the theme.
 
 import { get, keepToken, token } from "./api.js";
 import { h, fill } from "./dom.js";
@@ -23,7 +23,7 @@ export function showLink(state) {
   byId("link").textContent = { live: "live", lost: "no answer" }[state] ?? "connecting…";
 }
 
-/** Ask for the admin token; tells whether there is one then. */
+/** Ask for the admin token; resolves to whether there is one then. */
 export async function askToken() {
   const dialog = byId("token-dialog"), input = byId("token-input");
   input.value = "";
@@ -32,7 +32,7 @@ export async function askToken() {
   input.focus();
   get("/api/broker").then((broker) => {
     byId("token-place").textContent = broker.token_file
-      ? `, and keeps it in ${broker.token_file}` : ", or it is the setting odradek.admin.token";
+      ? `: the file ${broker.token_file}` : ", or it is the setting odradek.admin.token";
   }, () => {});
   await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
   if (dialog.returnValue === "ok") keepToken(input.value.trim());
@@ -50,7 +50,7 @@ export function startShell() {
     keepToken(null);
     showToken();
   });
-  // Enter in the field is the first submit button's, which would cancel.
+  // Enter in the field would press the first submit button, which cancels.
   byId("token-input").addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();

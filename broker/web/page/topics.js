@@ -1,4 +1,4 @@
-// All topics, and one of them: partitions as bars, records, latest values.
+// All topics, and one topic: partitions as bars, records, latest values.
 
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
@@ -8,7 +8,7 @@ import { records } from "./records.js";
 
 const REFRESH_MS = 2000;
 
-/** Call a function at most every two seconds, and tell nobody of what fails: the next may not. */
+/** Call a function at most every two seconds; ignore errors, since the next call may succeed. */
 function throttled(refresh) {
   let last = 0;
   return async () => {
@@ -89,7 +89,7 @@ function partitions(first) {
   const isCompacted = first.cleanup_policy.includes("compact");
   const list = table(
     `Partitions of ${first.name}`,
-    [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["What the cleaner will do"], ["Action"]],
+    [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["Next cleaning"], ["Action"]],
     "All partitions are offline.");
 
   let told = first, most = 1;
@@ -107,7 +107,7 @@ function partitions(first) {
         ["tight", ratio(one.dirty_ratio, told.min_cleanable_dirty_ratio)],
         ["sentence", one.is_running ? h("span", { class: "tag now" }, "being cleaned")
           : one.quarantined ? h("span", {}, h("span", { class: "tag bad" }, "quarantined"), ` ${one.quarantined}`)
-          : one.sentence ?? "nothing: it is not compacted"], clean,
+          : one.sentence ?? "none: it is not compacted"], clean,
       ]);
     });
   }
