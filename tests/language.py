@@ -36,6 +36,10 @@ _CLAUSE_FIRST = re.compile(
 # A clause for a noun.
 _BARE = re.compile(r"\b(?:what|whatever)\b(?![^.!]*\?)", re.IGNORECASE)
 
+_VALUE = re.compile(r"\{[^{}]*\}")
+_NAME = re.compile(r"`\w+`")
+_JAVASCRIPT_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`", re.DOTALL)
+
 TEST_NAME = re.compile(r"def (test_(?:who|whose|what|which|that)_\w+)")
 
 
@@ -73,6 +77,9 @@ def _found(line: int, text: str, match: re.Match[str], advice: str) -> Finding:
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Iterate over the texts of a file, each with its first line's number."""
     source = path.read_text()
+    if path.suffix == ".js":
+        yield from _javascript(source)
+        return
     if path.suffix != ".py":
         yield from _paragraphs(source)
         return
@@ -87,7 +94,19 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
                 yield first, "\n".join(comment)
                 comment, first = [], 0
             if token.type == tokenize.STRING:
-                yield token.start[0], token.string
+                yield token.start[0], _without_names(token.string)
+
+
+def _without_names(string: str) -> str:
+    """Return a string without names of code: values of an f-string, names between backticks."""
+    is_formatted = "f" in string[: string.index(string[-1])].lower()
+    return _NAME.sub("``", _VALUE.sub("{}", string) if is_formatted else string)
+
+
+def _javascript(source: str) -> Iterator[tuple[int, str]]:
+    for match in _JAVASCRIPT_TEXT.finditer(source):
+        text = re.sub(r"\$\{[^}]*\}", "", match[0])
+        yield source.count("\n", 0, match.start()) + 1, text
 
 
 def _paragraphs(source: str) -> Iterator[tuple[int, str]]:

@@ -324,7 +324,7 @@ CASES: Mapping[str, Case] = {
         lambda n: {"topics": _one(name=n.topic, partition_indexes=[0])}
     ),
     "CreateTopics": Case(_creating),
-    "CreateTopics with what is told of settings": Case(
+    "CreateTopics with its settings in the answer": Case(
         _creating, shows=lambda answer, n: not answer.topics[0].topic_config_error_code
     ),
     "DeleteTopics by name": Case(

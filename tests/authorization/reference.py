@@ -12,18 +12,18 @@ _HEAD = """# Who may do what
 
 Made of `tests/authorization/rules.py` by `make docs`. Every row is a request that the tests send,
 by principals with each right alone, with those of the row and without them, to Odradek and to
-Apache Kafka 4.3.1 with its StandardAuthorizer. Both serve and refuse the same, in the same words
-but for what `tests/authorization/differences.py` lists.
+Apache Kafka 4.3.1 with its StandardAuthorizer. Both serve and refuse the same requests, in the
+same words, except for the list in `tests/authorization/differences.py`.
 
-A right is an operation on a kind of resource, which an ACL allows for names; where a row has
-several with + between them, all are needed. They are asked only where
-`authorizer.class.name` is set; without it everybody may do everything.
+A right is an operation on a kind of resource, which an ACL allows for names. Where a row has
+several rights with + between them, the client needs all of them. The broker checks rights only if
+`authorizer.class.name` is set; without it every client may do everything.
 
-- What a client may not know of is denied alike whether it is there or not: a topic without
-  DESCRIBE answers TOPIC_AUTHORIZATION_FAILED, and never UNKNOWN_TOPIC_OR_PARTITION.
+- The answer about a resource that a client may not see is the same whether it exists or not: a
+  topic without DESCRIBE answers TOPIC_AUTHORIZATION_FAILED, never UNKNOWN_TOPIC_OR_PARTITION.
 - A request that names several topics or groups is answered for each of them by itself.
-- Requests by topic id name no topic that the client may not describe. That an id is unknown is
-  told to everybody: ids are random, and nothing can be learned from them.
+- Answers to requests by topic id name no topic that the client may not describe. Every client
+  learns that an id is unknown: ids are random, and nothing can be learned from them.
 - The bit fields of authorized operations, which clients may ask for, hold what the ACLs allow.
 - Regular expressions that consumers subscribe to match only topics that the member whose heartbeat
   has them matched may describe.

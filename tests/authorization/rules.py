@@ -60,10 +60,10 @@ def parse_rights(way: str) -> Rights:
     return frozenset((Operation[what], ResourceKind[kind]) for what, kind in pairs)
 
 
-# Who asks is served whatever the ACLs say.
+# These APIs serve every client, whatever the ACLs say.
 FREE: Mapping[str, str] = {
     "ApiVersions": "every client has to ask it first",
-    "DescribeCluster": "what may be done to the cluster is told to those with DESCRIBE CLUSTER",
+    "DescribeCluster": "with DESCRIBE CLUSTER the answer lists the permitted operations",
     "GetTelemetrySubscriptions": "metrics go to the broker only, which asks for them",
     "PushTelemetry": "metrics go to the broker only, which asks for them",
     "SaslHandshake": "nobody is known yet",
@@ -103,9 +103,9 @@ RULES: tuple[Rule, ...] = (
     Rule("CreateTopics", "", "CREATE CLUSTER or CREATE TOPIC", TOPIC),
     Rule(
         "CreateTopics",
-        "with what is told of settings",
+        "with its settings in the answer",
         "CREATE CLUSTER + DESCRIBE_CONFIGS TOPIC or CREATE TOPIC + DESCRIBE_CONFIGS TOPIC",
-        "the topic is created, its partitions and settings are not told",
+        "the topic is created, the answer lacks its partitions and settings",
     ),
     Rule(
         "DeleteTopics",

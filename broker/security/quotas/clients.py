@@ -4,8 +4,8 @@
     request            percent of the event loop, over a window; waits for one sample at most
     mutations          partitions created and deleted a second, from a bucket of tokens
 
-As in Kafka, the response tells the client how long to wait, and the broker does not read from its
-connection for that time (KIP-219).
+As in Kafka, the response has the time for which the client should wait, and the broker does not
+read from its connection for that time (KIP-219).
 """
 
 from __future__ import annotations
