@@ -121,15 +121,6 @@ class Sizes:
     bytes_by_run: Bytes
 
 
-def removal_runs(next_offsets: Offsets, run_ends: Sequence[int]) -> Offsets:
-    """Return the number of the run that removes each record, the count of runs if none does.
-
-    A record is removed by the run whose map holds the next record of the same key.
-    """
-    runs = np.searchsorted(np.asarray(run_ends, np.int64), next_offsets, side="right")
-    return np.where(next_offsets == NEVER, len(run_ends), runs).astype(np.int64)
-
-
 def kafka_runs(
     sizes: Sizes,
     run_ends: Sequence[int],

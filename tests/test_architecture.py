@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +124,54 @@ def test_a_module_says_what_it_is() -> None:
     for path in SOURCES:
         tree = ast.parse(path.read_text())
         assert not tree.body or ast.get_docstring(tree), _name(path)
+
+
+# Names that only tests use: states and sums that they look at.
+FOR_TESTS = {
+    "Access.held_count",
+    "LogDirectory.delete_log",
+    "Metrics.request_count",
+    "Slices.standing_count",
+    "all_families",
+    "check_retention",
+    "values_of",
+}
+# Libraries call these: logging, urllib and Click.
+CALLED_BY_OTHERS = {
+    "LazyGroup.format_commands",
+    "TextFormatter.formatTime",
+    "_Http.http_open",
+    "_Https.https_open",
+}
+
+
+def _public_names(path: Path) -> Iterator[str]:
+    """Iterate over the functions, classes and methods of a module without an underscore."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    is_command = path.relative_to(ROOT).parts[0] == "cli"  # decorators register these
+    for node in ast.parse(path.read_text()).body:
+        if not isinstance(node, kinds):
+            continue
+        if not node.name.startswith("_") and not (is_command and node.decorator_list):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            methods = (one.name for one in node.body if isinstance(one, kinds))
+            yield from (f"{node.name}.{one}" for one in methods if not one.startswith("_"))
+
+
+def test_the_product_uses_each_public_name() -> None:
+    users = [*SOURCES, *(ROOT / "bench").rglob("*.py"), *(ROOT / "docs").glob("*.md")]
+    users += [ROOT / "Makefile", ROOT / "pyproject.toml"]
+    counts = Counter(
+        word for path in users for word in re.findall(r"\w+", path.read_text())
+    )
+    unused = {
+        name
+        for path in SOURCES
+        for name in _public_names(path)
+        if counts[name.rsplit(".", 1)[-1]] == 1
+    }
+    assert unused == FOR_TESTS | CALLED_BY_OTHERS
 
 
 def test_the_rules_reach_every_package() -> None:

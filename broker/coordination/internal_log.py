@@ -102,17 +102,6 @@ class InternalLog:
             lambda topic: self._write(topic, partition, lambda log: log.append_marker(marker))
         )
 
-    def has_transaction(self, partition: int, producer: Producer) -> bool:
-        """Return whether a producer has a transaction open here, in its epoch."""
-        topic = self._topics.get(self._name)
-        log = topic.log(partition) if topic else None
-        known = log.producers.get(producer.producer_id) if log else None
-        return (
-            known is not None
-            and known.epoch == producer.epoch
-            and known.transaction_first_offset >= 0
-        )
-
     def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
         """Read a partition from its beginning, waiting for the disk.
 

@@ -21,13 +21,3 @@ class Principal:
 
 # The principal of a client that has not logged in.
 ANONYMOUS = Principal(USER, "ANONYMOUS")
-
-
-def parse_principal(text: str) -> Principal:
-    """Read `Type:name`; the name may hold colons. Raises ValueError (SecurityUtils)."""
-    kind, colon, name = text.partition(":")
-    if not colon or not kind or not name:
-        raise ValueError(
-            f"expected a string in format principalType:principalName but got {text}"
-        )
-    return Principal(kind, name)

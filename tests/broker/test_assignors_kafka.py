@@ -17,7 +17,8 @@ from broker.groups.modern import ranges, uniform
 from broker.groups.modern.draft import in_set_order
 from broker.groups.modern.hashing import group_hash, topic_hash
 from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
-from broker.groups.modern.tables import Table, hash_of_text
+from broker.groups.modern.tables import Table
+from broker.orders.java import string_hash
 from protocol.wire import encode_uuid
 from tests.protocol.kafka_jars import LIBS, require_jars
 
@@ -56,7 +57,7 @@ class Group:
     assignments: dict[str, Assignment]
 
     def spec(self) -> GroupSpec:
-        table = Table(hash_of_text)
+        table = Table(lambda text: string_hash(text) & 0xFFFFFFFF)
         for member_id in self.topics:
             table.add(member_id)
         held = {

@@ -40,6 +40,18 @@ async def opened(
         await commit.close()
 
 
+def has_transaction(broker: Admin, partition: int, producer: Producer) -> bool:
+    """Return whether a producer has an open transaction in its epoch."""
+    topic = broker.topics.get(topic_names.CONSUMER_OFFSETS)
+    log = topic.log(partition) if topic else None
+    known = log.producers.get(producer.producer_id) if log else None
+    return (
+        known is not None
+        and known.epoch == producer.epoch
+        and known.transaction_first_offset >= 0
+    )
+
+
 def make(broker: Admin, commit: GroupCommit) -> InternalLog:
     return InternalLog(
         broker.topics,
@@ -98,15 +110,15 @@ async def test_a_tombstone_and_a_restart_are_replayed(tmp_path: Path) -> None:
 
 async def test_a_transaction_is_replayed_as_one_and_fences_older_epochs(tmp_path: Path) -> None:
     marker = Marker(7, 3, 1, is_commit=True, timestamp=NOW_MS)
-    async with opened(tmp_path) as (_, log):
+    async with opened(tmp_path) as (topics, log):
         await log.append(0, numbered([1]), Producer(7, 3))
-        assert log.has_transaction(0, Producer(7, 3))
-        assert not log.has_transaction(0, Producer(7, 4))
-        assert not log.has_transaction(1, Producer(7, 3))
+        assert has_transaction(topics, 0, Producer(7, 3))
+        assert not has_transaction(topics, 0, Producer(7, 4))
+        assert not has_transaction(topics, 1, Producer(7, 3))
         with pytest.raises(InvalidProducerEpoch):
             await log.append(0, numbered([2]), Producer(7, 2))
         await log.append_marker(0, marker)
-        assert not log.has_transaction(0, Producer(7, 3))
+        assert not has_transaction(topics, 0, Producer(7, 3))
     async with opened(tmp_path) as (_, log):
         assert list(log.replay(0)) == [StoredBatch(numbered([1]), 7), marker]
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
-from broker.groups.modern.tables import Table, hash_of_text, in_map_order
+from broker.groups.modern.tables import Table, in_map_order
 from broker.groups.share import simple
+from broker.orders.java import string_hash
 from protocol.wire import encode_uuid
 from tests.protocol.kafka_jars import LIBS, require_jars
 
@@ -51,7 +52,7 @@ class Group:
     assignments: dict[str, Assignment] = field(default_factory=dict)
 
     def assign(self) -> dict[str, Assignment]:
-        table = Table(hash_of_text)
+        table = Table(lambda text: string_hash(text) & 0xFFFFFFFF)
         for member_id in self.topics:
             table.add(member_id)
         spec = GroupSpec(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.once import SETTINGS
 from protocol.compression import Codec
 from storage.transactions import AbortedTransaction
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import World
 
 Pair = tuple[bytes | None, bytes | None]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from cleaner.passes.offset_map import SLOT_BYTES
 from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.once import SETTINGS
 from protocol.batches import Record, encode_batch
 from protocol.control import encode_end_txn_marker
 from protocol.legacy import read_stored_header
 from storage.transactions import AbortedTransaction
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.random_histories import (
     EXPIRATION_MS,
     TRANSACTIONAL,

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from cleaner.passes.stats import CleanResult
 from cleaner.rules.policy import Bound, dirty_range
 from cleaner.rules.view import glance_at, view_log
-from cleaner.runtime.once import SETTINGS
 from cleaner.runtime.progress import Horizons
 from protocol.batches import decode_records, iterate_batches
 from storage.log import Log
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, World, pairs
 
 HOUR_MS = 3_600_000

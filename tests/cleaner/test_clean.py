@@ -13,13 +13,13 @@ from cleaner.passes.clean import clean
 from cleaner.passes.stats import report
 from cleaner.rules.job import CleanerSettings, make_job
 from cleaner.rules.policy import Reason
-from cleaner.runtime.once import SETTINGS, clean_once
 from cleaner.runtime.progress import find_candidate
 from protocol.batches import batch_crc
 from protocol.compression import Codec
 from storage.errors import CorruptFile, StaleSegments
 from storage.files import Buffer, RealFile
 from storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
+from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.once import SETTINGS
 from tests.cleaner.histories import HISTORIES, Author, Clean, Data, Roll, Step, write_all
 from tests.cleaner.model import Range, model_clean
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, World
 
 pytestmark = pytest.mark.slow

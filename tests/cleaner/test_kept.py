@@ -17,10 +17,10 @@ from cleaner.passes.facts import read_facts
 from cleaner.passes.key_filter import KeyFilter, read_filter
 from cleaner.rules.job import make_job
 from cleaner.rules.policy import Reason, split_settled
-from cleaner.runtime.once import SETTINGS
 from cleaner.runtime.progress import Horizons, find_candidate
 from storage import exchange
 from storage.segment import KEYS, LOG
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=300)

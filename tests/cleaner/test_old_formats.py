@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.runtime.once import SETTINGS
 from protocol.batches import MAGIC, Record
 from protocol.compression import Codec
 from storage.errors import CorruptFile
 from storage.segment import LOG
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.test_clean_model import new_world
 from tests.cleaner.worlds import EAGER, FS, TOPIC, StoredBatch, World
 from tests.storage.old_logs import FORMATS, Written, all_records, random_log, write

@@ -18,7 +18,6 @@ from cleaner.passes.clean import clean
 from cleaner.proof.proof import Proof
 from cleaner.rules.job import CleanerSettings, CleaningJob, make_job
 from cleaner.rules.policy import Reason
-from cleaner.runtime.once import SETTINGS, clean_once
 from cleaner.runtime.progress import find_candidate
 from protocol.batches import (
     HEADER,
@@ -37,6 +36,7 @@ from storage.reading import aborted_between
 from storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, Segment, create_segment
 from storage.transactions import AbortedTransaction, pack_aborted, parse_aborted
 from tests.cleaner.histories import HISTORIES, Author, Clean, Roll, Step
+from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 VERIFIED = replace(SETTINGS, must_verify=True)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import VerificationFailed
-from cleaner.runtime.once import SETTINGS
 from protocol.batches import Record, decode_records
 from protocol.compression import Codec
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.test_clean_model import new_world
 from tests.cleaner.test_old_formats import fill
 from tests.cleaner.test_proof import (

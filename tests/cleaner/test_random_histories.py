@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from cleaner.runtime.once import SETTINGS
 from protocol.batches import Record
 from tests.cleaner.kafka_cleaner import aborted_in
 from tests.cleaner.model import Range, model_clean
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.players import Player
 from tests.cleaner.random_histories import (
     TRANSACTIONAL,

@@ -15,8 +15,8 @@ from cleaner.passes.hashing import HashKey, hash_key_plain
 from cleaner.passes.mapping import SPILL_COLUMNS
 from cleaner.passes.offset_map import Obsolete
 from cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
-from cleaner.runtime.once import SETTINGS, clean_once
 from storage import exchange
+from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World
 
 # 64 slots, of which 57 may be in use, and 51 when more keys may be spilled.

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from cleaner.passes.stats import CleanResult
 from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.once import SETTINGS, clean_once
 from cleaner.runtime.progress import Horizons
 from config.topic import TopicConfig
 from protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
@@ -22,6 +21,7 @@ from storage.directory import LogDirectory
 from storage.files import RealFileSystem
 from storage.log import Log
 from storage.transactions import AbortedTransaction
+from tests.cleaner.once import SETTINGS, clean_once
 
 FS = RealFileSystem()
 COMPACT = frozenset({"compact"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 from pipeline.cleaner_model import (
     NEVER,
     KafkaCleaner,
+    Offsets,
     RunFinder,
     Sizes,
     kafka_runs,
-    removal_runs,
 )
 
 
@@ -83,6 +84,15 @@ def _run_ends(case: Case) -> list[int]:
     for piece in np.array_split(dirty, case.pieces):
         finder.feed(piece, previous[piece])
     return finder.finish(len(case.keys))
+
+
+def removal_runs(next_offsets: Offsets, run_ends: Sequence[int]) -> Offsets:
+    """Return the number of the run that removes each record, the count of runs if none does.
+
+    A record is removed by the run whose map holds the next record of the same key.
+    """
+    runs = np.searchsorted(np.asarray(run_ends, np.int64), next_offsets, side="right")
+    return np.where(next_offsets == NEVER, len(run_ends), runs).astype(np.int64)
 
 
 def _sizes(case: Case, ends: list[int]) -> Sizes:

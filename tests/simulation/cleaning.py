@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from cleaner.passes.clean import clean
 from cleaner.rules.job import make_job
 from cleaner.rules.policy import Reason
-from cleaner.runtime.once import SETTINGS
 from cleaner.runtime.progress import find_candidate
 from storage.errors import DiskFailure, StaleSegments
 from storage.exchange import carry_out
 from storage.log import Log
 from storage.segment import CLEANED, SWAP, Segment
+from tests.cleaner.once import SETTINGS
 from tests.simulation.ledger import content_of, latest_values
 from tests.storage.partition import StoredBatch
 

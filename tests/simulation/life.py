@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from cleaner.runtime.deleter import check_retention
-from cleaner.runtime.once import clean_once
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.directory import LogDirectory
 from storage.errors import DiskFailure
 from storage.log import Log
 from storage.recovery import LogIdentity
+from tests.cleaner.once import clean_once
 from tests.simulation.cleaning import clean_meanwhile
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.crashfs import CrashFileSystem

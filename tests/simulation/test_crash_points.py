@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cleaner.runtime.once import clean_once
 from storage import checkpoints
 from storage.exchange import repair
 from storage.segment import CLEANED, Segment
+from tests.cleaner.once import clean_once
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.ledger import check_indexes
 from tests.storage.partition import (

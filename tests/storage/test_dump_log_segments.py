@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.runtime.once import clean_once
 from config.topic import TopicConfig
 from protocol.compression import Codec
 from storage.files import RealFileSystem
 from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from tests.cleaner.once import clean_once
 from tests.storage.dump import check_data, dump, segment_files
 from tests.storage.partition import COMPACT, TOPIC, Partition, clean
 from tests.storage.transactional import end, indexed, write

@@ -188,8 +188,3 @@ def in_number_order(numbers: Iterable[int]) -> list[int]:
     for number in numbers:
         table.add(number)
     return list(table)
-
-
-def hash_of_text(text: str) -> int:
-    """Return String.hashCode(), as an unsigned number."""
-    return string_hash(text) & _INT32

@@ -1,4 +1,4 @@
-"""Cleans one log at once, without threads: for tests, tools and new readers of the code."""
+"""Cleans one log at once, without threads."""
 
 from __future__ import annotations
 
