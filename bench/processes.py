@@ -247,7 +247,8 @@ def java(flags: Sequence[str]) -> list[str]:
     assert libs is not None, _NO_KAFKA
     archive = os.environ.get("KAFKA_CLASSES")
     if archive:
-        flags = [*flags, f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+        flags = [*flags, f"-XX:SharedArchiveFile={archive}"]
+        flags += ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]  # an archive of other jars is ignored
     log4j = ROOT / "bench" / "log4j2.properties"
     return ["java", *flags, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*"]
 

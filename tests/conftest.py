@@ -45,12 +45,15 @@ StartBroker = Callable[..., OdradekProcess]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the long forms; skip tests that lack Kafka's jars; put the longest files first.
 
-    Each file goes to one worker: one that takes minutes must not be the last one to begin.
+    Each file goes to one worker: one that takes minutes must not be the last one to begin. All
+    files with Spark go to one, so that they share its Java process.
     """
     ranks: dict[Path, int] = {}
     for item in items:
         if is_long(item.nodeid):
             item.add_marker("long")
+        group = "spark" if "spark" in item.keywords else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])

@@ -82,7 +82,6 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_pattern_finds_topics_and_partitions_while_a_stream_runs": [],
     },
     "pipeline/test_ticket_service.py": {
-        "test_an_initial_publication": [],
         "test_a_new_group_reads_all_from_the_beginning": [],
         "test_a_consumer_during_a_republication_ends_with_what_is_last": [],
     },
