@@ -29,7 +29,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_member_that_leaves_releases_its_records": [],
     },
     "broker/test_web_sweep.py": {
-        "test_what_is_stored_does_no_harm": ["GET-/api/get", "GET-/api/topics*"],
+        "test_stored_data_does_no_harm": ["GET-/api/get", "GET-/api/topics*"],
     },
     "cleaner/test_proof.py": {
         "test_a_batch_of_many_tiny_records_takes_no_more_than_its_bytes": ["all is dirty"],
