@@ -69,12 +69,12 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_table_and_its_checkpoint_match_after_any_kill": [],
         "test_a_table_and_a_checkpoint_that_would_lose_records_are_refused": [],
     },
-    "pipeline/test_plan.py": {"test_the_command_tells_people_and_programs_and_draws": []},
-    "pipeline/test_plan_against_cleaners.py": {"test_one_run_of_odradek_is_foretold": []},
+    "pipeline/test_plan.py": {"test_the_command_reports_in_text_and_json_and_draws": []},
+    "pipeline/test_plan_against_cleaners.py": {"test_one_run_of_odradek_is_predicted": []},
     "pipeline/test_segments.py": {
         "test_apache_kafkas_files_hold_what_it_serves": [],
         "test_the_files_hold_what_the_broker_serves": ["read_committed"],
-        "test_what_cannot_be_read_is_told_in_one_line_through_spark": [],
+        "test_data_that_cannot_be_read_is_reported_in_one_line_through_spark": [],
     },
     "pipeline/test_source_against_kafka.py": {
         "test_a_stream_to_the_end_has_the_same_batches": [],
