@@ -29,7 +29,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_member_that_leaves_releases_its_records": [],
     },
     "broker/test_web_sweep.py": {
-        "test_what_is_stored_does_no_harm": ["GET-/api/get", "GET-/api/topics*"],
+        "test_stored_data_does_no_harm": ["GET-/api/get", "GET-/api/topics*"],
     },
     "cleaner/test_proof.py": {
         "test_a_batch_of_many_tiny_records_takes_no_more_than_its_bytes": ["all is dirty"],
@@ -69,12 +69,12 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_table_and_its_checkpoint_match_after_any_kill": [],
         "test_a_table_and_a_checkpoint_that_would_lose_records_are_refused": [],
     },
-    "pipeline/test_plan.py": {"test_the_command_tells_people_and_programs_and_draws": []},
-    "pipeline/test_plan_against_cleaners.py": {"test_one_run_of_odradek_is_foretold": []},
+    "pipeline/test_plan.py": {"test_the_command_reports_in_text_and_json_and_draws": []},
+    "pipeline/test_plan_against_cleaners.py": {"test_one_run_of_odradek_is_predicted": []},
     "pipeline/test_segments.py": {
         "test_apache_kafkas_files_hold_what_it_serves": [],
         "test_the_files_hold_what_the_broker_serves": ["read_committed"],
-        "test_what_cannot_be_read_is_told_in_one_line_through_spark": [],
+        "test_data_that_cannot_be_read_is_reported_in_one_line_through_spark": [],
     },
     "pipeline/test_source_against_kafka.py": {
         "test_a_stream_to_the_end_has_the_same_batches": [],

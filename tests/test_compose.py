@@ -30,7 +30,7 @@ def test_up_starts_the_broker_and_one_job() -> None:
     assert started == {"broker", "spark"}
 
 
-def test_what_is_named_is_there() -> None:
+def test_named_stages_images_and_volumes_exist() -> None:
     stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.M)
     targets = {name for _, name in stages}
     for name, service in SERVICES.items():

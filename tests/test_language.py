@@ -15,7 +15,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 HISTORY = ROOT / "bench" / "RESULTS.md"
 # These numbers only go down.
 BARE_CLAUSES_MAX = 118
-TEST_NAMES_MAX = 227
+TEST_NAMES_MAX = 0
 
 
 def paths() -> list[Path]:

@@ -23,4 +23,4 @@ def test_other_parameters_than_those_kept_are_long() -> None:
     long = "tests/docs/test_commands.py::test_the_commands_of_a_page_do_what_it_says"
     assert is_long(f"{long}[docs/cli.md]")
     assert not is_long(f"{long}[README.md]")
-    assert not is_long("tests/docs/test_commands.py::test_blocks_are_told_apart")
+    assert not is_long("tests/docs/test_commands.py::test_blocks_are_recognized_by_their_kind")

@@ -19,7 +19,7 @@ import socket
 from kafka import KafkaConsumer, KafkaProducer
 
 
-def test_what_is_produced_is_consumed(odradek):
+def test_produced_records_are_consumed(odradek):
     producer = KafkaProducer(bootstrap_servers=odradek)
     for number in range(3):
         producer.send("orders", b"order %d" % number)

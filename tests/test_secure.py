@@ -83,7 +83,7 @@ def test_a_package_with_a_hole_is_found(
 @pytest.mark.parametrize(
     "told", ["", json.dumps({"dependencies": [WELL, {"name": "c", "skip_reason": "no answer"}]})]
 )
-def test_what_could_not_be_looked_up_is_told_and_fails_when_asked_to(
+def test_a_failed_lookup_is_reported_and_fails_when_asked_to(
     repository: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -31,7 +31,7 @@ def test_the_command_of_the_unit_is_one_that_there_is() -> None:
     assert {one for one in arguments if one.startswith("--")} <= options
 
 
-def test_what_is_written_is_where_the_unit_may_write() -> None:
+def test_the_data_and_the_cache_lie_where_the_unit_may_write() -> None:
     assert setting("ProtectSystem") == "strict"
     assert f"log.dirs=/var/lib/{setting('StateDirectory')}" in setting("ExecStart")
     assert setting("Environment") == f"NUMBA_CACHE_DIR=/var/cache/{setting('CacheDirectory')}"

@@ -155,8 +155,8 @@ def both(folder: Path) -> Iterator[Sides]:
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
-def test_who_is_served_and_what_the_others_hear(tmp_path: Path) -> None:
-    found: dict[str, str] = {}  # what, and who has met it first
+def test_both_brokers_serve_and_refuse_the_same_clients(tmp_path: Path) -> None:
+    found: dict[str, str] = {}  # the difference, and the first client that has met it
     with both(tmp_path) as sides:
         for rule in APPLICABLE:
             if CASES[rule.name].takes_fresh_topic:

@@ -48,7 +48,7 @@ def test_a_curve_has_a_point_for_each_size(name: str) -> None:
     assert all(value > 0 for point in points for value in point.values())
 
 
-def test_titles_are_told_apart() -> None:
+def test_each_question_has_distinct_titles() -> None:
     for question in QUESTIONS.values():
         titles = [figure.title for figure in question.figures]
         assert len(set(titles)) == len(titles)
@@ -73,7 +73,7 @@ def test_a_bound_of_our_own_is_no_comparison() -> None:
     assert Answer(bound, ours=[2.1], theirs=[9.0]).falls_short is True
 
 
-def test_answers_are_kept_and_told(tmp_path: Path) -> None:
+def test_answers_are_saved_and_shown(tmp_path: Path) -> None:
     question = QUESTIONS["round-trips"]
     answers = [Answer(figure, [12.3456], [24.69]) for figure in question.figures]
     file = tmp_path / "figures.json"

@@ -170,7 +170,7 @@ async def test_filters_that_overlap_each_tell_what_they_mean(tmp_path: Path) -> 
         assert await names(broker) == ["b"]
 
 
-async def test_filters_that_mean_the_same_are_told_in_bounds(
+async def test_filters_that_mean_the_same_are_answered_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
@@ -227,7 +227,7 @@ class _FullDisk:
         raise MetadataError("odradek.db: no space left on device")
 
 
-async def test_what_the_disk_refuses_does_not_count(tmp_path: Path) -> None:
+async def test_changes_that_the_disk_refuses_do_not_count(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         await create(broker, creation())
     async with admin(tmp_path, SETTINGS, wrap=_FullDisk) as broker:
@@ -241,7 +241,9 @@ async def test_what_the_disk_refuses_does_not_count(tmp_path: Path) -> None:
         assert await names(broker) == ["prices"]
 
 
-async def test_who_may_not_change_or_list_them_is_refused(tmp_path: Path) -> None:
+async def test_clients_without_the_right_can_neither_change_nor_list_entries(
+    tmp_path: Path,
+) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         await create(broker, creation())
@@ -296,7 +298,9 @@ async def test_an_entry_of_a_later_release_stops_the_start(tmp_path: Path) -> No
             pass
 
 
-async def test_what_a_client_calls_unknown_closes_its_connection(tmp_path: Path) -> None:
+async def test_the_value_unknown_in_an_entry_or_filter_closes_the_connection(
+    tmp_path: Path,
+) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         with pytest.raises(CloseConnection):
             await create(broker, creation(), creation(operation=0))
@@ -305,7 +309,7 @@ async def test_what_a_client_calls_unknown_closes_its_connection(tmp_path: Path)
         assert not await names(broker)
 
 
-async def test_what_is_denied_is_told_and_what_is_allowed_is_not(
+async def test_denied_access_is_logged_and_allowed_access_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, audit.LOGGER)

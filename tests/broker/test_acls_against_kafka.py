@@ -150,7 +150,9 @@ def test_the_same_requests_get_the_same_answers(ports: PORTS) -> None:
     "unknown",
     ["resource_type", "resource_pattern_type", "operation", "permission_type"],
 )
-def test_what_a_client_calls_unknown_closes_its_connection(ports: PORTS, unknown: str) -> None:
+def test_the_value_unknown_in_an_entry_or_filter_closes_the_connection(
+    ports: PORTS, unknown: str
+) -> None:
     for version in info_of(CreateAclsRequest).versions:
         creation = AclCreation(
             resource_type=2, resource_name="a", resource_pattern_type=3,

@@ -57,7 +57,7 @@ def who(name: str = "a-client", version: str = "1.0") -> ApiVersionsRequest:
 
 
 @versions(API_VERSIONS_KEY)
-async def test_the_table_of_apis_is_told(tmp_path: Path, version: int) -> None:
+async def test_api_versions_lists_the_table_of_apis(tmp_path: Path, version: int) -> None:
     async with admin(tmp_path) as broker:
         response = await broker.call(api_versions.handle, who(), version)
         assert response.error_code == ErrorCode.NONE

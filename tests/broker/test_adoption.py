@@ -147,7 +147,9 @@ def test_quotas_are_taken_over(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_left_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_that_are_not_taken_over_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     user = records.EntityData(entity_type="user", entity_name="bob")
     limit = "producer_byte_rate"
     source = kafkas(tmp_path, [
@@ -278,7 +280,7 @@ MISPLACED: dict[str, tuple[list[object], str]] = {
 
 
 @pytest.mark.parametrize(("log", "words"), MISPLACED.values(), ids=MISPLACED.keys())
-def test_what_is_in_the_way_stops_the_adoption_unless_one_insists(
+def test_obstacles_stop_the_adoption_unless_it_is_forced(
     tmp_path: Path, log: list[object], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = topic("prices", bytes(reversed(ORDERS)), [NODE_ID])
@@ -433,7 +435,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "words"), SPOILT.values(), ids=SPOILT.keys())
-def test_what_is_not_kafkas_is_refused(
+def test_a_directory_without_kafkas_files_is_refused(
     tmp_path: Path, spoil: Spoil, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = kafkas(tmp_path, topic("orders", ORDERS, [NODE_ID]), ("orders", 0, ORDERS))

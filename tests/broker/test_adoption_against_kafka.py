@@ -210,7 +210,7 @@ def test_adopting_changes_none_of_kafkas_files(move: Move) -> None:
     assert move.changed_files == {"odradek.db", "odradek-adopted-epoch-checkpoint"}
 
 
-def test_adopting_tells_what_it_takes_and_what_it_leaves(move: Move) -> None:
+def test_the_adoption_lists_everything_taken_and_left_behind(move: Move) -> None:
     told = move.adoption.stdout
     assert all(name in told for name in move.before.topics)
     assert "committed offsets" in told

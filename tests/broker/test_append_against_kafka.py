@@ -306,7 +306,9 @@ def without_time(outcome: Outcome) -> Outcome:
 
 @pytest.mark.parametrize("trim_after", [9, 100])
 @pytest.mark.parametrize("start", [0, 5, SEQUENCES - 1, SEQUENCES - 2, SEQUENCES - 10])
-def test_what_is_remembered(peers: Peers, start: int, trim_after: int) -> None:
+def test_the_same_sequences_are_remembered_as_in_kafka(
+    peers: Peers, start: int, trim_after: int
+) -> None:
     steps = [("next", 0, 1 + at % 3, 0) for at in range(8)]
     steps += [(way, 0, 1, back) for way in ("again", "part", "gap") for back in range(1, 8)]
     steps += [("again", -1, 1, 0), ("next", 1, 1, 0), ("again", 1, 1, 0), ("start", 1, 2, 0)]

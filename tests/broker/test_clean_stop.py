@@ -52,7 +52,9 @@ async def test_a_stop_answers_all_that_it_appended_and_resets_no_connection(
 
 
 @on_uvloop
-async def test_what_a_stop_left_unanswered_is_known_when_it_is_sent_again(tmp_path: Path) -> None:
+async def test_requests_that_a_stop_left_unanswered_are_known_when_sent_again(
+    tmp_path: Path,
+) -> None:
     requests = [
         produce("orders", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=number))
         for number in range(5)

@@ -278,7 +278,7 @@ async def test_damage_is_named_with_its_file_position_and_offset(
 
 @on_uvloop
 @pytest.mark.parametrize("cause", ["time", "topic", "broker", "rate"])
-async def test_what_was_mended_is_cleaned_at_the_next_try(tmp_path: Path, cause: str) -> None:
+async def test_a_mended_partition_is_cleaned_at_the_next_try(tmp_path: Path, cause: str) -> None:
     clock = MovedClock()
     async with cleaning(tmp_path, HTTP, clock=clock) as (broker, one):
         log, damage = await damaged_log(broker)
@@ -304,7 +304,7 @@ async def test_what_was_mended_is_cleaned_at_the_next_try(tmp_path: Path, cause:
 
 
 @on_uvloop
-async def test_what_was_not_mended_fails_again_and_waits_longer(tmp_path: Path) -> None:
+async def test_a_partition_that_is_not_mended_fails_again_and_waits_longer(tmp_path: Path) -> None:
     clock = MovedClock()
     async with cleaning(tmp_path, clock=clock) as (broker, one):
         _, damage = await damaged_log(broker)
@@ -378,7 +378,7 @@ async def test_a_topic_that_is_compacted_no_more_leaves_the_quarantine(tmp_path:
 
 
 @on_uvloop
-async def test_a_topic_made_anew_does_not_inherit_the_quarantine(tmp_path: Path) -> None:
+async def test_a_topic_created_again_does_not_inherit_the_quarantine(tmp_path: Path) -> None:
     async with cleaning(tmp_path, {"log.cleaner.backoff.ms": "3600000"}) as (broker, _):
         await damaged_log(broker)
         topic = broker.topics.get("t")

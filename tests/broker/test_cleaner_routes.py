@@ -117,7 +117,7 @@ async def test_history_outlives_a_restart(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_a_failure_is_told_everywhere(tmp_path: Path) -> None:
+async def test_a_failure_is_shown_everywhere(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker:
         log = await fill(broker, "prices")
         file = log.segments[0].path(LOG)
@@ -160,7 +160,7 @@ async def test_the_state_has_threads_settings_and_what_is_next(tmp_path: Path) -
 
 
 @on_uvloop
-async def test_who_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker:
         await fill(broker, "prices", partitions=2)
         status, body = await request(broker, "POST", "/api/cleaner/run?topic=prices&wait=false")
@@ -186,7 +186,7 @@ async def test_who_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
         ("POST", "run?topic=prices&wait=perhaps", 400, "neither true nor false"),
     ],
 )
-def test_a_bad_request_is_told_what_to_change(
+def test_the_answer_to_a_bad_request_says_how_to_correct_it(
     tmp_path: Path, method: str, path: str, status: int, says: str
 ) -> None:
     @on_uvloop

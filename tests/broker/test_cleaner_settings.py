@@ -231,7 +231,9 @@ async def test_a_shorter_rest_counts_at_once(tmp_path: Path) -> None:
 
 @on_uvloop
 @pytest.mark.parametrize("of", ["topic", "broker"])
-async def test_what_is_too_young_or_too_clean_becomes_cleanable(tmp_path: Path, of: str) -> None:
+async def test_a_changed_setting_makes_a_young_or_clean_log_cleanable(
+    tmp_path: Path, of: str
+) -> None:
     names = {
         "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
         "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",

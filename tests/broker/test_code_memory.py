@@ -39,7 +39,7 @@ def mapping(
     ),
     name=st.sampled_from(["", "libllvmlite"]),
 )
-def test_what_was_written_to_is_kept_wherever_it_is_now(
+def test_mappings_that_were_written_to_are_kept_even_if_swapped_out(
     mappings: list[tuple[str, str, int, int, int]], name: str
 ) -> None:
     lines, expected = [], []

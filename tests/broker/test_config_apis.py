@@ -202,7 +202,7 @@ async def test_describe_this_broker(tmp_path: Path) -> None:
         assert "hunter2" not in repr(result)
 
 
-async def test_describe_all_brokers_tells_only_what_was_set_for_them(tmp_path: Path) -> None:
+async def test_describe_all_brokers_lists_only_settings_made_for_all(tmp_path: Path) -> None:
     async with admin(tmp_path, {"log.retention.ms": "1000"}) as broker:
         (kept,) = (await describe(broker, BROKER, "")).configs  # As Kafka's controller sets it.
         assert (kept.name, kept.value) == ("min.insync.replicas", "1")
@@ -416,7 +416,7 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "name", "changes", "code", "message"), REFUSED)
-async def test_what_is_wrong_is_refused_in_kafkas_words(
+async def test_wrong_changes_are_refused_in_kafkas_words(
     tmp_path: Path, kind: int, name: str, changes: list[Change], code: ErrorCode, message: str
 ) -> None:
     async with admin(tmp_path) as broker:
@@ -459,7 +459,7 @@ async def test_a_broker_is_changed_at_once_and_for_good(tmp_path: Path) -> None:
         assert broker.config.max_connections_per_ip == 50
 
 
-async def test_a_topic_tells_that_a_setting_comes_from_the_broker(tmp_path: Path) -> None:
+async def test_a_topic_shows_that_a_setting_comes_from_the_broker(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         await create(broker, creatable("orders"))
         assert (await change(broker, BROKER, ME, ("message.max.bytes", SET, "6000")))[0] == 0
@@ -519,7 +519,7 @@ def operate(kind: int, value: str | None, present: Mapping[str, str]) -> dict[st
 
 
 @given(present=lists, value=lists.filter(bool))
-def test_what_is_appended_is_there_once_after_what_was(present: str, value: str) -> None:
+def test_appended_words_are_there_once_after_the_present_ones(present: str, value: str) -> None:
     made = operate(APPEND, value, {"cleanup.policy": present})["cleanup.policy"].split(",")
     before = [word for word in present.split(",") if word]
     assert made[: len(before)] == before
@@ -528,7 +528,7 @@ def test_what_is_appended_is_there_once_after_what_was(present: str, value: str)
 
 
 @given(present=st.lists(words, unique=True).map(",".join), value=lists)
-def test_what_is_subtracted_is_gone_and_the_rest_stays(present: str, value: str) -> None:
+def test_subtracted_words_are_gone_and_the_rest_stays(present: str, value: str) -> None:
     made = operate(SUBTRACT, value, {"cleanup.policy": present})["cleanup.policy"]
     gone = set(value.split(","))
     assert [word for word in made.split(",") if word] == [

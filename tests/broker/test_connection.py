@@ -324,7 +324,7 @@ async def test_a_connection_is_closed_once_its_last_response_is_sent() -> None:
     assert wire.closed
 
 
-async def test_what_was_answered_is_sent_before_a_connection_is_closed_for_what_follows() -> None:
+async def test_answers_are_sent_before_a_later_frame_closes_the_connection() -> None:
     made, wire = connect(Script())
     ready = framed(OVERLAPPING + struct.pack(">i?", 7, True))
     receive(made, ready + struct.pack(">i", -1))

@@ -153,7 +153,7 @@ def test_assignments_wait_for_their_interval() -> None:
     assert world.heartbeat("b", 2).member_epoch == 3
 
 
-def test_an_expression_is_matched_soon_and_anew_when_topics_come() -> None:
+def test_an_expression_is_matched_soon_and_again_when_topics_come() -> None:
     world = ConsumerWorld()
     join(world, "a", topics=(), subscribed_topic_regex="t.*")
     world.pass_time(10)

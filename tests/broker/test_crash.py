@@ -14,7 +14,7 @@ KILLS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_what_was_acknowledged_survives_kill_9(start_broker: StartBroker) -> None:
+def test_acknowledged_records_survive_kill_9(start_broker: StartBroker) -> None:
     broker = start_broker(SETTINGS)
     siege = Siege(broker)
     siege.run(KILLS, seed=5, time_max_s=120)

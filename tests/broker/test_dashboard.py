@@ -159,7 +159,7 @@ def test_an_alerts_metrics_say_what_to_do() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_asked_for_is_told(at_work: tuple[OdradekProcess, Peer]) -> None:
+def test_every_metric_and_label_in_a_query_exists(at_work: tuple[OdradekProcess, Peer]) -> None:
     labels: dict[str, set[str]] = defaultdict(set)
     # There while a partition cannot be cleaned, and where clients log in or speak TLS.
     absent = {

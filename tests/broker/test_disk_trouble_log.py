@@ -61,7 +61,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-def test_a_disk_that_goes_on_refusing_is_told_of_at_once_and_then_twice_a_minute(
+def test_a_disk_that_goes_on_refusing_is_logged_at_once_and_then_twice_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -84,7 +84,7 @@ def test_a_disk_that_goes_on_refusing_is_told_of_at_once_and_then_twice_a_minute
     assert looked.disks.failures == {looked.paths["one"]: 401}
 
 
-def test_one_that_has_recovered_and_fails_anew_is_told_of_at_once(
+def test_a_disk_that_has_recovered_and_fails_again_is_logged_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -153,7 +153,7 @@ async def test_a_full_disk_refuses_appends_and_nothing_else(tmp_path: Path) -> N
 
 
 @on_uvloop
-async def test_a_read_error_is_told_for_its_partition_only(tmp_path: Path) -> None:
+async def test_a_read_error_is_reported_for_its_partition_only(tmp_path: Path) -> None:
     disk = FaultyFileSystem()
     async with live(tmp_path, fs=cast(FileSystem, disk)) as broker:
         await create(broker, "orders", 2)
@@ -249,7 +249,7 @@ def test_flush_settings_carry_acks_1_to_the_disk(
 
 
 @on_uvloop
-async def test_what_the_broker_itself_is_refused_is_told_too(tmp_path: Path) -> None:
+async def test_refused_operations_of_the_broker_itself_are_reported_too(tmp_path: Path) -> None:
     disk = FaultyFileSystem()
     settings = {"offsets.topic.num.partitions": "1"}
     async with live(tmp_path, settings, fs=cast(FileSystem, disk)) as broker:

@@ -58,7 +58,7 @@ def described(counts: list[int]) -> DescribeConfigsRequest:
 
 
 @given(counts=st.lists(st.sampled_from([0, 1, 63, 64, 65, 300]), max_size=80))
-def test_what_others_still_have_is_not_changed(counts: list[int]) -> None:
+def test_items_that_others_still_hold_are_not_changed(counts: list[int]) -> None:
     message = described(counts)
     before = copy.deepcopy(message)
     free(hold_items(message))

@@ -30,7 +30,7 @@ async def test_by_default_nothing_is_open_and_nothing_is_said(
 
 
 @on_uvloop
-async def test_each_open_listener_is_told_once(
+async def test_each_open_listener_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {
@@ -65,7 +65,7 @@ async def test_each_open_listener_is_told_once(
         ("SASL_SSL", ANYWHERE, "none", False),
     ],
 )
-def test_who_is_asked_for_a_password_or_a_certificate_is_not_told_of(
+def test_a_listener_with_passwords_or_certificates_causes_no_warning(
     protocol: str, addresses: list[tuple[str, int]], client_auth: str, is_told: bool
 ) -> None:
     listener = Listener("CLIENTS", "", 9092, "localhost", 9092, protocol)
@@ -81,14 +81,14 @@ def test_who_is_asked_for_a_password_or_a_certificate_is_not_told_of(
         ("::", False, True, "odradek.http.read.token"),
     ],
 )
-def test_the_http_listener_is_told_what_it_lacks(
+def test_the_warning_of_the_http_listener_names_the_missing_protection(
     address: str, is_guarded: bool, is_secured: bool, told: str
 ) -> None:
     warning = warn_of_http([(address, 9308)], is_guarded=is_guarded, is_secured=is_secured)
     assert warning.endswith(told) and bool(warning) is bool(told)
 
 
-def test_files_with_secrets_that_others_may_read_are_told(tmp_path: Path) -> None:
+def test_files_with_secrets_that_others_may_read_are_reported(tmp_path: Path) -> None:
     package = "org.apache.kafka.common.config.provider."
     held = tmp_path / "broker.properties"
     held.write_text("token=open-sesame-41\n")
@@ -116,7 +116,7 @@ def test_files_with_secrets_that_others_may_read_are_told(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("key", ["", "http.key"])
-def test_a_certificate_that_others_may_read_is_told_where_the_key_is_in_it(
+def test_a_certificate_that_others_may_read_is_reported_if_it_holds_the_key(
     tmp_path: Path, key: str
 ) -> None:
     certificate = tmp_path / "http.pem"

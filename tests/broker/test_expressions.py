@@ -32,7 +32,7 @@ async def cpu_s(work: Awaitable[Any]) -> float:
     return time.thread_time() - begun
 
 
-def test_what_is_matched_at_once_is_decided_by_program_and_names() -> None:
+def test_program_and_names_decide_if_an_expression_is_matched_at_once() -> None:
     names = [f"app-{number}.orders.events" for number in range(1_000)]
     assert is_quick(compile_expression("app-.*"), names)
     assert not is_quick(compile_expression(COSTLY), names)

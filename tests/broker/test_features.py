@@ -44,7 +44,7 @@ async def update(
     return code
 
 
-def test_what_is_in_force_at_first_is_supported() -> None:
+def test_the_default_levels_of_features_are_supported() -> None:
     assert all(one.first <= one.default <= one.last for one in FEATURES)
 
 

@@ -126,7 +126,9 @@ async def test_records_come_at_every_version(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_is_not_there_is_told_by_kafkas_code(tmp_path: Path) -> None:
+async def test_missing_topics_partitions_and_offsets_are_answered_by_kafkas_codes(
+    tmp_path: Path,
+) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders")
         other = await create(broker, "payments")
@@ -181,7 +183,7 @@ async def test_a_reader_with_another_epoch_in_mind_is_fenced(tmp_path: Path) -> 
 
 
 @on_uvloop
-async def test_a_request_within_a_session_is_told_that_there_is_none(tmp_path: Path) -> None:
+async def test_a_request_within_an_unknown_session_is_refused(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders")
         for session in ((77, 1), (77, 2**31 - 1), (0, 1)):
@@ -343,7 +345,7 @@ async def test_a_fetch_behind_the_active_segment_does_not_wait_for_appends(
 
 
 @on_uvloop
-async def test_an_unknown_partition_beside_others_is_told_in_their_time(tmp_path: Path) -> None:
+async def test_an_unknown_partition_is_answered_together_with_the_others(tmp_path: Path) -> None:
     """As in Kafka; else a client would ask again and again until its metadata is fresh."""
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
@@ -356,7 +358,9 @@ async def test_an_unknown_partition_beside_others_is_told_in_their_time(tmp_path
 
 
 @pytest.mark.parametrize("version", [12, LAST])
-def test_a_fetch_of_a_topic_that_is_deleted_is_told_at_once(tmp_path: Path, version: int) -> None:
+def test_a_fetch_of_a_topic_that_is_deleted_is_answered_at_once(
+    tmp_path: Path, version: int
+) -> None:
     @on_uvloop
     async def main() -> None:
         async with live(tmp_path) as broker, client(broker) as one:
@@ -439,7 +443,7 @@ class ColdFile:
 
 
 @on_uvloop
-async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None:
+async def test_records_that_are_not_in_memory_are_read_in_a_thread(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders", 3)
         for number, log in enumerate(topic.partitions):
@@ -459,7 +463,9 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None
 
 
 @on_uvloop
-async def test_what_leads_to_the_batches_is_read_in_a_thread_too(tmp_path: Path) -> None:
+async def test_indexes_and_headers_that_are_not_in_memory_are_read_in_a_thread_too(
+    tmp_path: Path,
+) -> None:
     """Indexes and headers of a log that nobody has read since the start."""
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders", 2)
@@ -485,7 +491,7 @@ async def test_what_leads_to_the_batches_is_read_in_a_thread_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_disk_that_fails_is_told_for_its_partition(tmp_path: Path, is_cached: bool) -> None:
+def test_a_disk_that_fails_is_reported_for_its_partition(tmp_path: Path, is_cached: bool) -> None:
     @on_uvloop
     async def main() -> None:
         async with live(tmp_path) as broker:

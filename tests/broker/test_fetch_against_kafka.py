@@ -385,7 +385,7 @@ def filled(lines: tuple[Line, Line]) -> tuple[Peer, Peer]:
     return both
 
 
-def test_who_fetches_and_how_isolated(filled: tuple[Peer, Peer]) -> None:
+def test_any_replica_id_and_isolation_is_answered_as_by_kafka(filled: tuple[Peer, Peer]) -> None:
     found = []
     wanted = {"zstd": [(0, 0), (9, 0), (2, 0)], "nowhere": [(0, 0)]}
     for version in range(4, LAST + 1):
@@ -429,7 +429,7 @@ WAITED: Mapping[str, tuple[Make, bool]] = {
 
 
 @pytest.mark.parametrize("label", WAITED)
-def test_what_is_waited_for(filled: tuple[Peer, Peer], label: str) -> None:
+def test_a_fetch_waits_for_records_as_in_kafka(filled: tuple[Peer, Peer], label: str) -> None:
     make, is_there = WAITED[label]
     for peer in filled:
         begun = time.monotonic()

@@ -97,7 +97,7 @@ def change(log: Log, kind: str, value: int) -> None:
 
 
 @on_uvloop
-async def test_a_session_tells_what_a_request_for_all_would_but_no_more_than_the_news(
+async def test_a_session_answers_like_requests_for_all_but_with_the_news_alone(
     tmp_path: Path,
 ) -> None:
     async with live(tmp_path) as broker:
@@ -181,7 +181,7 @@ def plain(one: PartitionData) -> tuple[Any, ...]:
 
 
 @on_uvloop
-async def test_who_breaks_the_rules_of_a_session_is_told_and_it_goes_on(tmp_path: Path) -> None:
+async def test_a_session_goes_on_after_a_request_that_breaks_its_rules(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders")
         session_id = begin(broker, topic, 0)
@@ -272,7 +272,7 @@ async def test_an_append_to_what_a_session_has_no_news_of_wakes_it(tmp_path: Pat
 
 
 @on_uvloop
-async def test_a_request_that_another_connection_overtakes_is_told(tmp_path: Path) -> None:
+async def test_a_request_that_another_connection_overtakes_is_refused(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
         session_id = begin(broker, topic, 0)

@@ -22,7 +22,7 @@ def found(folder: Path, pattern: str) -> list[Path]:
 
 
 @on_uvloop
-async def test_what_is_made_is_for_the_broker_s_user(tmp_path: Path) -> None:
+async def test_new_files_and_directories_are_for_the_brokers_user_alone(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir(mode=0o755)
     dirs = f"{tmp_path}/a/data,{tmp_path}/b,{tmp_path}/c"
     async with serving(tmp_path, {"log.dirs": dirs}) as broker:
@@ -35,7 +35,7 @@ async def test_what_is_made_is_for_the_broker_s_user(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_others_could_read_is_closed_and_told_once(
+async def test_files_that_others_could_read_are_closed_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
@@ -56,7 +56,7 @@ async def test_what_others_could_read_is_closed_and_told_once(
 
 
 @on_uvloop
-async def test_what_a_crash_left_half_written_is_closed_too(tmp_path: Path) -> None:
+async def test_a_file_that_a_crash_left_half_written_is_closed_too(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with live(tmp_path):
         left = data / "odradek.db.tmp"

@@ -62,7 +62,7 @@ def test_newcomers_that_do_not_come_back_make_room_for_others() -> None:
     assert list(group.membership.members) == [ids[2]]
 
 
-def test_what_is_compiled_is_bounded_and_not_kept() -> None:
+def test_compiled_expressions_are_bounded_and_not_kept() -> None:
     for number in range(10):
         assert compile_expression(f"t{number}a{{900}}").fullmatch("t") is None
     assert kept_count() == 0

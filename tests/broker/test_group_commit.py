@@ -112,7 +112,9 @@ async def test_all_that_ask_during_a_flush_share_the_next(tmp_path: Path, disk: 
         await commit.close()
 
 
-async def test_what_is_appended_during_a_flush_needs_another(tmp_path: Path, disk: Disk) -> None:
+async def test_records_that_are_appended_during_a_flush_need_another(
+    tmp_path: Path, disk: Disk
+) -> None:
     with logs(tmp_path, disk, 1) as (_, (log,)):
         commit = GroupCommit(asyncio.get_running_loop())
         disk.is_open.clear()
@@ -173,7 +175,7 @@ async def test_a_log_that_is_deleted_during_its_flush_fails_nobody(
         await commit.close()
 
 
-async def test_who_has_gone_is_not_told_and_holds_up_nobody(tmp_path: Path, disk: Disk) -> None:
+async def test_a_cancelled_flush_holds_up_nobody(tmp_path: Path, disk: Disk) -> None:
     with logs(tmp_path, disk, 1) as (_, (log,)):
         commit = GroupCommit(asyncio.get_running_loop())
         disk.is_open.clear()

@@ -417,7 +417,7 @@ def test_offset_fetch_does_not_wait_for_commits_of_a_group_that_is_denied() -> N
     run(body)
 
 
-def test_offsets_that_are_asked_for_again_are_told_again_in_bounds() -> None:
+def test_offsets_that_are_asked_for_again_are_answered_again_within_bounds() -> None:
     async def body(bench: Bench) -> None:
         noted = commit_request(8, {"t": [0, 1]})
         noted.topics[0].partitions[0].committed_metadata = "x" * 4_000
@@ -464,7 +464,7 @@ def test_offset_fetch_while_the_group_is_loaded(version: int) -> None:
     asyncio.run(body())
 
 
-def test_offset_fetch_by_id_tells_unknown_topics_and_leaves_deleted_ones_out() -> None:
+def test_offset_fetch_by_id_names_unknown_topics_and_leaves_deleted_ones_out() -> None:
     async def body(bench: Bench) -> None:
         bench.topics.by_name["gone"] = (UNKNOWN_ID, 1)
         await ask(bench, commit_request(9, {"t": [0], "gone": [0]}), 9)

@@ -108,7 +108,7 @@ def heartbeat(bench: Bench, member_id: str) -> ErrorCode:
 
 
 @scenario
-async def test_what_can_be_answered_at_once_is_no_future(bench: Bench) -> None:
+async def test_an_answer_that_is_ready_at_once_is_no_future(bench: Bench) -> None:
     answer: Any = bench.groups.join(join_request(), bench.context())
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert error_of(bench.groups.commit(commit_request(), bench.context())) is ErrorCode.NONE
@@ -203,7 +203,7 @@ async def test_a_stable_read_waits_for_what_is_being_stored(bench: Bench) -> Non
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value.name,
 )
-def test_a_log_that_fails_is_told_in_the_coordinators_words(
+def test_a_log_that_fails_is_reported_in_the_coordinators_words(
     failure: BaseException, told: ErrorCode
 ) -> None:
     @scenario
@@ -494,7 +494,9 @@ async def test_while_groups_are_loaded_no_transaction_ends() -> None:
 
 
 @scenario
-async def test_what_removes_offsets_is_replayed_in_its_place_among_them(bench: Bench) -> None:
+async def test_deletions_of_offsets_are_replayed_in_their_place_among_commits(
+    bench: Bench,
+) -> None:
     context = bench.context()
     for group, partition, offset in (("g", 0, 1), ("h", 0, 2), ("g", 1, 3)):
         bench.groups.commit(commit_request(offset, group, partition), context)

@@ -169,7 +169,7 @@ class TestExpiry:
         world.expire()
         assert world.shard.groups == {}
 
-    def test_that_moment_survives_a_restart(self, world: World) -> None:
+    def test_the_moment_when_a_group_became_empty_survives_a_restart(self, world: World) -> None:
         world.stable_group(session_ms=10_000)
         world.pass_time(10_000)
         assert world.group().state is GroupState.EMPTY
@@ -301,7 +301,7 @@ class TestDeleting:
         world.release()
         assert world.shard.groups == {} and world.replayed().groups == {}
 
-    def test_what_is_committed_after_the_deletion_stays(self, world: World) -> None:
+    def test_offsets_committed_after_the_deletion_stay(self, world: World) -> None:
         world.commit({("t", 0): 1})
         world.is_held = True
         world.delete()
@@ -311,7 +311,9 @@ class TestDeleting:
         world.crash()
         assert fetch(world, None) == {("t", 1): 2}
 
-    def test_who_joins_while_the_group_is_deleted_is_not_lost(self, world: World) -> None:
+    def test_a_member_that_joins_during_the_deletion_of_its_group_is_not_lost(
+        self, world: World
+    ) -> None:
         world.commit({("t", 0): 1})
         world.is_held = True
         world.delete()
@@ -351,7 +353,9 @@ class TestDeletingOffsets:
         world.crash()
         assert fetch(world, None) == {("t", 1): 2}
 
-    def test_what_is_named_twice_is_answered_twice_and_deleted_once(self, world: World) -> None:
+    def test_a_partition_named_twice_is_answered_twice_and_deleted_once(
+        self, world: World
+    ) -> None:
         world.commit({("t", 0): 1})
         before = len(world.log)
         number = world.delete_offsets(("t", 0), ("t", 1), ("t", 0))

@@ -69,7 +69,7 @@ class TestJoining:
             world.join_new(rebalance_ms=rebalance_ms)
         assert world.answer(first) is not None
 
-    def test_only_the_leader_is_told_the_members_and_their_metadata(self, world: World) -> None:
+    def test_only_the_leader_gets_the_members_and_their_metadata(self, world: World) -> None:
         first = world.join_new(protocols=[("range", b"one")])
         second = world.join_new(protocols=[("range", b"two")])
         world.pass_time(3 * DELAY_MS)
@@ -91,7 +91,7 @@ class TestJoining:
         ("protocol_type", "protocols"),
         [("consumer", [("sticky", b"")]), ("connect", RANGE), ("", RANGE), ("consumer", [])],
     )
-    def test_who_shares_no_protocol_is_refused(
+    def test_a_member_that_shares_no_protocol_is_refused(
         self, world: World, protocol_type: str, protocols: list[tuple[str, bytes]]
     ) -> None:
         world.stable_group()
@@ -185,7 +185,7 @@ class TestSyncing:
             assert world.answer(number).assignment == given[member.member_id]
         assert world.group().state is GroupState.STABLE
 
-    def test_nobody_is_told_before_the_assignment_is_stored(self, world: World) -> None:
+    def test_nobody_is_answered_before_the_assignment_is_stored(self, world: World) -> None:
         numbers = [world.join_new() for _ in range(2)]
         world.pass_time(3 * DELAY_MS)
         leader, follower = (world.joined(number) for number in numbers)
@@ -198,7 +198,7 @@ class TestSyncing:
         world.finish_append()
         assert [world.answer(n).assignment for n in waiting] == [b"", b"all"]
 
-    def test_when_the_log_fails_the_members_join_anew(self, world: World) -> None:
+    def test_when_the_log_fails_the_members_join_again(self, world: World) -> None:
         number = world.join_new()
         world.pass_time(DELAY_MS)
         world.is_held = True
@@ -258,7 +258,7 @@ class TestSyncing:
         number = world.commit({("t", 0): 1}, member_id=member.member_id, generation=7)
         assert world.commit_errors(number) == [ErrorCode.ILLEGAL_GENERATION]
 
-    def test_during_the_join_phase_members_are_told_to_rejoin(self, world: World) -> None:
+    def test_during_the_join_phase_members_are_asked_to_rejoin(self, world: World) -> None:
         leader, follower = world.stable_group(2)
         world.join(leader.member_id)
         number = world.sync(follower.member_id, 1)
@@ -291,7 +291,9 @@ class TestLosingMembers:
         assert rejoined.leads and rejoined.generation == 2
         assert leader.member_id not in world.group().membership
 
-    def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out(self, world: World) -> None:
+    def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_out(
+        self, world: World
+    ) -> None:
         leader, slow = world.stable_group(2)
         rejoined = world.join(leader.member_id)
         for _ in range(REBALANCE_MS // SESSION_MS * 2):
@@ -401,7 +403,7 @@ class TestStaticMembers:
         assert world.answer(sync).assignment == follower.encode()
         assert world.heartbeat(leader, 1, instance="a") is ErrorCode.NONE
 
-    def test_a_restarted_leader_is_told_to_skip_the_assignment(self, world: World) -> None:
+    def test_a_restarted_leader_is_asked_to_skip_the_assignment(self, world: World) -> None:
         self.two(world)
         answer = world.answer(world.join(instance="a"))
         assert answer.skip_assignment and answer.leader == answer.member_id
@@ -443,7 +445,7 @@ class TestStaticMembers:
         world.release()
         assert world.joined(number).generation == 2
 
-    def test_who_has_been_replaced_is_fenced(self, world: World) -> None:
+    def test_a_replaced_member_is_fenced(self, world: World) -> None:
         _, follower = self.two(world)
         world.join(instance="b")
         assert world.heartbeat(follower, 1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
@@ -456,7 +458,7 @@ class TestStaticMembers:
         assert world.leave(identity(follower, "b")) == [ErrorCode.FENCED_INSTANCE_ID]
 
     @pytest.mark.parametrize("version", [5, 9])
-    def test_what_the_replaced_one_had_parked_is_answered(
+    def test_the_parked_request_of_a_replaced_member_is_answered(
         self, world: World, version: int
     ) -> None:
         leader, follower = self.two(world)
@@ -502,7 +504,7 @@ class TestStaticMembers:
         world.pass_time(3 * REBALANCE_MS)
         assert world.group().state is GroupState.EMPTY
 
-    def test_who_comes_back_first_waits_no_longer_than_the_rebalance_timeout(
+    def test_the_first_member_back_waits_no_longer_than_the_rebalance_timeout(
         self, world: World
     ) -> None:
         _, follower = self.two(world, session_ms=5 * REBALANCE_MS)

@@ -80,7 +80,7 @@ def test_records_of_other_group_protocols_are_left_alone(kind: int, rest: bytes)
     assert decode_record(kind.to_bytes(2, "big") + rest, b"") is None
 
 
-def test_what_a_newer_version_adds_at_the_end_is_left_alone() -> None:
+def test_fields_that_a_newer_version_adds_at_the_end_are_ignored() -> None:
     record = OffsetRecord("g", "t", 0, CommittedOffset(5, -1, "", 0))
     key, value = encode_record(record)
     assert value is not None
@@ -121,7 +121,7 @@ def test_an_offset_is_read_in_one_step_as_in_many(record: OffsetRecord) -> None:
     st.integers(0, 60),
     st.integers(0, 255),
 )
-def test_what_is_read_in_one_step_is_what_the_record_says(
+def test_reading_in_one_step_finds_the_same_as_decoding_the_record(
     record: OffsetRecord, position: int, byte: int
 ) -> None:
     key, encoded = encode_record(record)

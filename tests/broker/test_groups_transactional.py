@@ -161,7 +161,7 @@ class TestWhoMayCommit:
 
 
 class TestFetching:
-    def test_who_requires_stable_offsets_is_told_to_come_again(self, world: World) -> None:
+    def test_a_fetch_of_stable_offsets_is_refused_during_a_transaction(self, world: World) -> None:
         world.commit({TP: 1, ("t", 1): 2})
         world.commit_in_transaction({TP: 7})
         unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT, -1
@@ -202,7 +202,7 @@ class TestRemoving:
         world.end_transaction()
         assert world.offset(*TP) is None and world.replayed_offset(*TP) is None
 
-    def test_what_is_committed_after_the_deletion_counts(self, world: World) -> None:
+    def test_offsets_committed_after_the_deletion_count(self, world: World) -> None:
         world.commit_in_transaction({TP: 7})
         world.delete_offsets(TP)
         world.commit_in_transaction({TP: 8})

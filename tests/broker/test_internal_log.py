@@ -178,7 +178,7 @@ async def test_a_topic_that_cannot_be_made_fails_what_waits_and_is_tried_again(
         assert keys(log, 0) == [3]
 
 
-async def test_who_has_gone_while_the_topic_is_made_holds_up_nobody(tmp_path: Path) -> None:
+async def test_an_append_cancelled_while_the_topic_is_made_holds_up_nobody(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, log):
         gone, here = log.append(0, numbered([1])), log.append(0, numbered([2]))
         gone.cancel()

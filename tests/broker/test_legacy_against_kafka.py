@@ -232,7 +232,7 @@ def test_fetched_bytes(peers: tuple[Peer, Peer], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_a_recovery_leaves(
+def test_a_recovery_leaves_the_intact_messages(
     brokers: tuple[OdradekProcess, KafkaProcess], name: str
 ) -> None:
     for broker in brokers:

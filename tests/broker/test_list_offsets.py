@@ -80,7 +80,7 @@ def timed(*timestamps: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 @on_uvloop
-async def test_the_ends_of_a_log_are_told_at_every_version(tmp_path: Path) -> None:
+async def test_the_ends_of_a_log_are_answered_at_every_version(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders", 2)
         (log, _) = topic.partitions
@@ -153,7 +153,7 @@ async def test_the_record_at_a_time_is_the_first_that_is_not_older(tmp_path: Pat
 
 
 @on_uvloop
-async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_a_missing_topic_or_partition_is_answered_with_an_error(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         await create(broker, "orders")
         for version in VERSIONS:

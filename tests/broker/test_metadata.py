@@ -150,7 +150,7 @@ def test_producer_ids_are_never_handed_out_twice(path: Path) -> None:
     assert sorted(taken) == list(range(8000))
 
 
-def test_what_a_killed_process_had_committed_is_there(path: Path) -> None:
+def test_changes_that_a_killed_process_had_committed_are_there(path: Path) -> None:
     script = f"""
 import asyncio, os, signal
 from pathlib import Path

@@ -48,7 +48,7 @@ def everything(version: int) -> MetadataRequest:
 
 
 @versions(KEY)
-async def test_metadata_tells_of_brokers_and_topics(tmp_path: Path, version: int) -> None:
+async def test_metadata_lists_brokers_and_topics(tmp_path: Path, version: int) -> None:
     async with admin(tmp_path, {"broker.rack": "shelf-2"}) as broker:
         await create(broker, creatable("orders", 2), creatable("other"))
         response = await metadata(broker, everything(version), version)
@@ -130,7 +130,7 @@ async def test_metadata_creates_internal_topics_with_their_own_settings(tmp_path
         assert found is not None and found.config.compact
 
 
-async def test_metadata_tells_why_a_topic_could_not_be_created(tmp_path: Path) -> None:
+async def test_metadata_says_why_a_topic_could_not_be_created(tmp_path: Path) -> None:
     async with admin(tmp_path, {"default.replication.factor": "3"}) as broker:
         await create(broker, creatable("a.b"))
         response = await metadata(broker, by_name("a_b", "new", create=True))
@@ -175,7 +175,7 @@ async def test_metadata_refuses_ids_in_versions_that_only_have_the_field(
 
 @versions(KEY, first=8)
 @pytest.mark.parametrize("asked", [True, False])
-async def test_metadata_tells_what_the_client_may_do_when_asked(
+async def test_metadata_lists_the_rights_of_the_client_when_asked(
     tmp_path: Path, version: int, asked: bool
 ) -> None:
     async with admin(tmp_path) as broker:

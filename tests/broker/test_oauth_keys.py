@@ -160,7 +160,7 @@ def test_a_url_names_a_file() -> None:
     assert file_of("https://a/b") is None
 
 
-def test_what_is_fetched_has_a_largest_size() -> None:
+def test_a_fetched_key_set_has_a_largest_size() -> None:
     with serving() as server:
         assert fetch(server.url) == KEYS
         server.body = b" " * (SIZE_MAX + 1)
@@ -168,7 +168,7 @@ def test_what_is_fetched_has_a_largest_size() -> None:
             fetch(server.url)
 
 
-def test_other_answers_are_told() -> None:
+def test_an_error_status_and_a_refused_connection_are_reported() -> None:
     with serving() as server:
         server.status = 500
         with pytest.raises(FetchFailed, match="the answer is 500"):
@@ -271,7 +271,7 @@ NOT_HTTP = [
 
 
 @pytest.mark.parametrize("answer", NOT_HTTP)
-def test_what_is_no_answer_is_a_failure_in_a_short_line(answer: bytes) -> None:
+def test_an_invalid_answer_is_a_failure_in_a_short_line(answer: bytes) -> None:
     with answering(answer) as url, pytest.raises(FetchFailed) as failure:
         fetch(url)
     text = str(failure.value)

@@ -78,7 +78,7 @@ def test_clocks_may_differ_by_so_much() -> None:
             check(made, ahead_s=ahead_s)
 
 
-def test_what_is_not_expected_need_not_be_there() -> None:
+def test_claims_that_are_not_expected_may_be_absent() -> None:
     check(token(aud=None, iss="anybody"), OAuthConfig())
     check(token(aud=["x", "b"]))
     with pytest.raises(InvalidToken, match=r"expected\.audience is not set"):
@@ -118,7 +118,7 @@ def test_claims_are_an_object(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("header", [{"crit": ["x"], "x": 1}, {"crit": []}, {"b64": False}])
-def test_what_a_header_says_must_be_understood(header: dict[str, Any]) -> None:
+def test_a_header_that_is_not_understood_is_refused(header: dict[str, Any]) -> None:
     made = provider.jwt.api_jws.encode(
         json.dumps(provider.claims()).encode(), RSA_KEY, "RS256", headers={"kid": "rsa"}
     )
@@ -159,7 +159,7 @@ def test_a_key_is_for_the_algorithms_that_it_says() -> None:
         None,
     ],
 )
-def test_what_is_no_key_to_check_with_is_passed_over(entry: Any) -> None:
+def test_entries_that_are_no_keys_to_check_with_are_passed_over(entry: Any) -> None:
     with pytest.raises(BadKeySet):
         read_key_set(key_set(entry))
     good = public_jwk(RSA_KEY, "rsa")

@@ -151,7 +151,7 @@ async def test_a_new_key_of_the_provider_is_found_at_the_first_token(tmp_path: P
 
 
 @on_uvloop
-async def test_keys_that_cannot_be_had_are_told_of_and_keep_nobody_else_out(
+async def test_keys_that_cannot_be_fetched_are_reported_and_keep_nobody_else_out(
     tmp_path: Path, file: Path
 ) -> None:
     file.unlink()  # noqa: ASYNC240
@@ -223,7 +223,9 @@ async def test_librdkafka_logs_in_and_is_refused(tmp_path: Path, file: Path) -> 
         ),
     ],
 )
-def test_what_cannot_work_is_told_before_the_start(more: Mapping[str, str], told: str) -> None:
+def test_settings_that_cannot_work_are_refused_before_the_start(
+    more: Mapping[str, str], told: str
+) -> None:
     values = settings("https://idp.example/certs") | dict(more)
     with pytest.raises(ConfigError) as refused:
         resolve_broker([Layer(Source.STATIC_BROKER, values)])
@@ -263,7 +265,7 @@ def test_a_listener_may_have_a_provider_of_its_own() -> None:
         b"n,,\x01auth=Bearer a\x01\x01\x01",
     ],
 )
-def test_what_is_no_first_message_is_refused(message: bytes) -> None:
+def test_an_invalid_first_message_is_refused(message: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         read_first(message)
 

@@ -224,7 +224,7 @@ def client_file(path: Path, text: str) -> list[str]:
     return [*flags, f"{_ALLOWED_FILES}={held}"]
 
 
-def test_javas_client_is_told_the_same(ports: tuple[int, int], tmp_path: Path) -> None:
+def test_javas_client_gets_the_same_answers(ports: tuple[int, int], tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     said = {}
     for what, text in (("right", token()), ("wrong", wrong_tokens()["wrong audience"])):

@@ -68,7 +68,7 @@ def test_a_consumer_group_that_turns_classic_keeps_its_offsets() -> None:
     assert found == ([(0, 10), (1, 20)], ["classic"])
 
 
-def test_what_follows_a_key_is_left_alone() -> None:
+def test_bytes_after_a_key_are_ignored() -> None:
     key, value = offset("g", 8, 4)
     record = decode_record(key + b"more", value)
     assert isinstance(record, OffsetRecord) and record.partition == 8

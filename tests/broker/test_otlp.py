@@ -84,7 +84,7 @@ def samples_of(collector: Collector) -> dict[tuple[str, tuple[tuple[str, str], .
 
 
 @on_uvloop
-async def test_what_is_pushed_is_what_metrics_tells(tmp_path: Path) -> None:
+async def test_pushed_samples_equal_those_of_the_metrics_page(tmp_path: Path) -> None:
     with collecting() as collector:
         settings = settings_of(collector, **{"metrics.listener": "127.0.0.1:0"})
         async with live(tmp_path, settings) as broker, client(broker) as one:
@@ -138,7 +138,7 @@ async def test_headers_and_a_path_of_its_own_are_sent(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_takes(
+async def test_a_collector_that_refuses_is_logged_once_and_again_when_it_accepts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -178,7 +178,7 @@ async def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_takes(
     assert SECRET not in caplog.text
 
 
-def test_a_collector_that_goes_on_refusing_is_told_of_every_minute(
+def test_a_collector_that_goes_on_refusing_is_logged_every_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -281,7 +281,7 @@ BAD: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("values", "told"), BAD, ids=lambda one: str(one)[:40])
-def test_a_bad_setting_is_told_without_its_secret(values: dict[str, str], told: str) -> None:
+def test_a_bad_setting_is_named_without_its_secret(values: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         resolve_broker([Layer(Source.STATIC_BROKER, values)])
     assert told in str(refused.value) and SECRET not in str(refused.value)

@@ -125,7 +125,9 @@ async def test_acks_all_may_be_had_without_the_disk(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_the_brokers_time_is_told_where_the_topic_has_it_stamped(tmp_path: Path) -> None:
+async def test_the_answer_has_the_brokers_time_if_the_topic_stamps_records_with_it(
+    tmp_path: Path,
+) -> None:
     async with live(tmp_path) as broker:
         configs = {"message.timestamp.type": "LogAppendTime"}
         await create(broker, "orders", configs=configs)
@@ -261,7 +263,9 @@ async def test_records_at_fault_are_named_up_to_a_bound_of_the_request(tmp_path:
 
 
 @on_uvloop
-async def test_what_unpacks_to_too_much_together_is_to_be_sent_again(tmp_path: Path) -> None:
+async def test_batches_that_unpack_to_too_much_together_are_to_be_sent_again(
+    tmp_path: Path,
+) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders", 2)
         packed = batch(bytes(1000), codec=Codec.GZIP)
@@ -273,7 +277,7 @@ async def test_what_unpacks_to_too_much_together_is_to_be_sent_again(tmp_path: P
 
 
 @on_uvloop
-async def test_a_topic_or_partition_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_a_missing_topic_or_partition_is_answered_with_an_error(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         topic = await create(broker, "orders")
         strange = bytes(15) + b"\7"
@@ -314,7 +318,7 @@ async def test_an_acks_that_kafka_does_not_know_is_refused(tmp_path: Path) -> No
         (damaged(ONE), ErrorCode.INVALID_REQUIRED_ACKS),
     ],
 )
-async def test_what_is_not_one_batch_is_told_before_an_unknown_acks(
+async def test_records_other_than_one_batch_are_refused_before_an_unknown_acks(
     tmp_path: Path, records: bytes, code: ErrorCode
 ) -> None:
     async with live(tmp_path) as broker:

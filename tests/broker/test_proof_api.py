@@ -156,11 +156,11 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_is_broken_is_named(tmp_path: Path) -> None:
+async def test_a_broken_guarantee_is_named(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         (log,) = (await create(broker, "prices", configs=COMPACT)).logs
         put(log, "a:1", "b:1", "a:2")
-        # As if it had been cleaned: the checkpoint is beyond what is not clean.
+        # As if it had been cleaned: the checkpoint is beyond records that are not clean.
         broker.partitions.home_of(log).cleaner_offsets["prices", 0] = 3
         answer = await verified(broker, topic="prices", dry_run="true")
         assert not answer["is_proved"]

@@ -168,7 +168,7 @@ def test_a_fetch_that_is_emptied_is_not_counted() -> None:
     assert (again.take_mute_s(), again.take_mute_s()) == (9.5, 0.0)
 
 
-def test_what_a_share_fetch_is_answered_with_is_sent_and_counted() -> None:
+def test_the_answer_to_a_share_fetch_is_sent_and_counted() -> None:
     world = World()
     world.quotas.put_in_force({entity(client_id=None): {FETCH: 1_000.0}})
     one, answer = world.charge(SHARE_FETCH_KEY), ShareFetchResponse(responses=[])
@@ -285,7 +285,7 @@ def test_made_up_client_ids_are_remembered_up_to_a_bound_and_for_an_hour() -> No
     assert len(sensors) == 1
 
 
-def test_long_names_take_no_more_memory_than_short_ones_and_are_told_apart() -> None:
+def test_long_names_take_no_more_memory_than_short_ones_and_stay_distinct() -> None:
     world = World(most=1_000)
     everyone = dict.fromkeys((PRODUCE, FETCH, REQUEST, MUTATION), 1000.0)
     world.quotas.put_in_force({entity(user=None, client_id=None): everyone})
@@ -449,7 +449,7 @@ async def test_nothing_is_counted_while_there_is_no_quota(tmp_path: Path) -> Non
 
 
 @on_uvloop
-async def test_who_produces_too_much_is_answered_and_then_not_read_for_a_while(
+async def test_a_client_that_produces_too_much_is_answered_and_then_not_read_for_a_while(
     tmp_path: Path,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -478,7 +478,9 @@ async def test_who_produces_too_much_is_answered_and_then_not_read_for_a_while(
 
 
 @on_uvloop
-async def test_who_produces_too_much_without_answers_is_not_read_either(tmp_path: Path) -> None:
+async def test_a_client_that_produces_too_much_without_answers_is_not_read_either(
+    tmp_path: Path,
+) -> None:
     loop = asyncio.get_running_loop()
     async with live(tmp_path, SMALL) as broker, client(broker) as one:
         await create(broker, "t")
@@ -492,10 +494,10 @@ async def test_who_produces_too_much_without_answers_is_not_read_either(tmp_path
 
 
 @on_uvloop
-async def test_what_is_produced_counts_though_the_connection_is_closed_for_a_refusal(
+async def test_produced_bytes_count_even_if_the_connection_is_closed_for_a_refusal(
     tmp_path: Path,
 ) -> None:
-    """As in Kafka: or else who names one partition that is not there would have no quota."""
+    """As in Kafka: else a client that names a missing partition would have no quota."""
     async with live(tmp_path, SMALL) as broker:
         await create(broker, "t")
         await quota(broker, entity(client_id="a-client"), **{PRODUCE: 10_000.0})
@@ -641,7 +643,7 @@ async def test_an_address_that_connects_too_often_is_let_wait_and_closed(tmp_pat
 
 
 @on_uvloop
-async def test_what_is_shown_is_bounded(tmp_path: Path) -> None:
+async def test_the_number_of_shown_clients_is_bounded(tmp_path: Path) -> None:
     async with live(tmp_path) as broker:
         await quota(broker, entity(client_id=None), **{PRODUCE: 1.0})
         quotas = broker.security.quotas.clients

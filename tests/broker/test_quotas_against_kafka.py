@@ -248,7 +248,7 @@ def fetching(
     )
 
 
-def test_who_produces_too_much_is_told_and_then_not_read(both: Both) -> None:
+def test_a_client_that_produces_too_much_is_throttled_and_then_not_read(both: Both) -> None:
     throttles = []
     for one in both:
         make_topic(one, "produced")

@@ -45,7 +45,7 @@ def test_without_a_sample_all_columns_are_there_and_empty() -> None:
     assert not any(columns.values())
 
 
-def test_counts_are_told_per_second_however_long_a_sample_took() -> None:
+def test_counts_are_given_per_second_however_long_a_sample_took() -> None:
     world = World()
     world.pass_time(2, bytes_in=1000, records_in=10, requests=4, connections=3)
     world.pass_time(1, bytes_in=1500, cleaner_bytes_read=70, cleaner_bytes_written=20)
@@ -80,7 +80,7 @@ def test_a_quarter_of_an_hour_is_kept() -> None:
     assert times[-1] == (KEPT + 5) * 1000
 
 
-def test_only_what_is_newer_than_asked_for_is_told() -> None:
+def test_only_samples_after_the_given_time_are_returned() -> None:
     world = World()
     for _ in range(3):
         world.pass_time(1)

@@ -39,7 +39,7 @@ def framed(body: bytes) -> bytes:
 
 
 @on_uvloop
-async def test_who_has_logged_in_is_served_and_known(tmp_path: Path) -> None:
+async def test_a_client_that_has_logged_in_is_served_and_known(tmp_path: Path) -> None:
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
         assert (await one.ask(VERSIONS, version=4)).error_code == 0
         answer = await log_in(one, "bob")
@@ -84,7 +84,7 @@ async def test_after_version_0_messages_come_bare(tmp_path: Path) -> None:
     ],
 )
 @on_uvloop
-async def test_who_fails_is_told_as_by_kafka_and_closed(
+async def test_a_failed_login_is_answered_as_by_kafka_and_closes_the_connection(
     tmp_path: Path, message: bytes, told: str
 ) -> None:
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
@@ -151,7 +151,9 @@ async def test_versions_are_not_refused_without_end(
 
 
 @on_uvloop
-async def test_who_asks_again_for_the_versions_logs_in(tmp_path: Path) -> None:
+async def test_a_client_may_ask_repeatedly_for_the_versions_before_it_logs_in(
+    tmp_path: Path,
+) -> None:
     unreadable = ApiVersionsRequest(client_software_name="!", client_software_version="!")
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
         for _ in range(3):
@@ -178,7 +180,7 @@ async def test_a_frame_full_of_tags_is_no_login(
 
 
 @on_uvloop
-async def test_what_is_sent_ahead_of_a_failed_login_is_not_served(tmp_path: Path) -> None:
+async def test_requests_sent_ahead_of_a_failed_login_are_not_served(tmp_path: Path) -> None:
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
         wrong = SaslAuthenticateRequest(auth_bytes=plain_message("alice", "wrong"))
         right = SaslAuthenticateRequest(auth_bytes=plain_message("alice", USERS["alice"]))
@@ -220,7 +222,7 @@ async def test_failed_logins_of_an_address_hold_up_no_right_one(tmp_path: Path) 
 
 
 @on_uvloop
-async def test_who_says_nothing_is_closed_after_a_while(tmp_path: Path) -> None:
+async def test_a_silent_connection_is_closed_after_a_while(tmp_path: Path) -> None:
     # Long enough for its request to be answered on a busy machine.
     more = {"odradek.authentication.timeout.ms": "1500"}
     async with (
@@ -298,7 +300,7 @@ async def test_without_an_end_a_login_is_not_begun_again(tmp_path: Path) -> None
 
 
 @on_uvloop
-async def test_logins_are_told_on_metrics_from_the_start(tmp_path: Path) -> None:
+async def test_logins_are_counted_in_the_metrics_from_the_start(tmp_path: Path) -> None:
     prefix = "kafka_server_socket_server_metrics_"
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
         failed = f'{prefix}failed_authentication_total{{listener="SASL"}}'
@@ -392,7 +394,7 @@ async def test_a_login_goes_on_by_another_one(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_who_logs_in_again_stays_the_same(tmp_path: Path) -> None:
+async def test_a_client_that_logs_in_again_keeps_its_principal(tmp_path: Path) -> None:
     more = {"connections.max.reauth.ms": "60000"}
     async with live(tmp_path, settings() | more) as broker, client(broker, listener=SASL) as one:
         await log_in(one, "alice")
@@ -406,7 +408,7 @@ async def test_who_logs_in_again_stays_the_same(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_who_logs_in_again_does_so_by_the_same_mechanism(tmp_path: Path) -> None:
+async def test_a_client_that_logs_in_again_keeps_its_mechanism(tmp_path: Path) -> None:
     more = {"connections.max.reauth.ms": "60000"}
     both = settings("PLAIN,SCRAM-SHA-256") | more
     async with live(tmp_path, both) as broker, client(broker, listener=SASL) as one:

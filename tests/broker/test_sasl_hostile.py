@@ -84,13 +84,13 @@ async def test_others_log_in_beside_many_who_do_not_finish(tmp_path: Path) -> No
     "stops_in", ["a login", "a frame of a login", "a frame", "a frame over TLS"]
 )
 @on_uvloop
-async def test_what_a_connection_kept_goes_with_it(tmp_path: Path, stops_in: str) -> None:
+async def test_the_memory_of_a_connection_is_freed_with_it(tmp_path: Path, stops_in: str) -> None:
     is_bare = stops_in.startswith("a frame") and not stops_in.endswith("login")
     tls = trusting(tmp_path) if stops_in.endswith("TLS") else None
     given = tls_settings(tmp_path) if tls else BOTH
     async with live(tmp_path, given) as broker:
         async with client(broker, listener=0, tls=tls) as one:
-            assert (await one.ask(METADATA, version=12)).brokers  # what is loaded stays
+            assert (await one.ask(METADATA, version=12)).brokers  # modules that are loaded stay
         gc.collect()
         gc.disable()
         tracemalloc.start()
@@ -166,7 +166,7 @@ def log_end(broker: Broker, name: str) -> int:
 
 
 @on_uvloop
-async def test_who_begins_to_log_in_again_is_served_nothing_until_it_has(tmp_path: Path) -> None:
+async def test_no_request_is_served_during_a_second_login(tmp_path: Path) -> None:
     async with live(tmp_path, BOTH | ENDING) as broker, client(broker, listener=SASL) as one:
         topic = await create(broker, "t")
         await log_in(one)

@@ -116,7 +116,7 @@ def test_a_user_of_another_mechanism_is_unknown(mechanism: str) -> None:
 
 
 @BOTH
-def test_who_is_unknown_looks_like_one_with_another_password(mechanism: str) -> None:
+def test_an_unknown_user_looks_like_one_with_another_password(mechanism: str) -> None:
     fake = security({(mechanism, "alice"): credential(mechanism, "secret", 4096)})
     told = []
     for name in ("alice", "eve"):
@@ -177,7 +177,7 @@ def test_a_nonce_has_to_be_whole(mechanism: str) -> None:
         b"\xff" * 100,
     ],
 )
-def test_what_is_no_first_message_is_refused(mechanism: str, message: bytes) -> None:
+def test_an_invalid_first_message_is_refused(mechanism: str, message: bytes) -> None:
     begun = exchange(mechanism, security({}))
     with pytest.raises(AuthenticationFailed):
         begun.step(message)

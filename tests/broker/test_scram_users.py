@@ -108,7 +108,7 @@ async def test_a_user_logs_in_from_the_moment_it_is_made_until_it_is_removed(
 
 
 @on_uvloop
-async def test_what_one_client_said_lets_no_other_in(tmp_path: Path) -> None:
+async def test_the_messages_of_one_client_let_no_other_in(tmp_path: Path) -> None:
     scram = ScramClient("SCRAM-SHA-256", "alice", "secret")
     async with live(tmp_path, settings("SCRAM-SHA-256")) as broker, client(broker) as one:
         await alter(one, upsert("alice", "secret"))
@@ -146,7 +146,7 @@ async def test_users_are_there_after_a_restart_and_who_is_not_looks_the_same(
 
 
 @on_uvloop
-async def test_what_cannot_be_is_refused_for_each_user(tmp_path: Path) -> None:
+async def test_impossible_changes_are_refused_for_each_user(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         await alter(one, upsert("alice", "secret"))
         answer = await alter(
@@ -178,7 +178,7 @@ async def test_what_cannot_be_is_refused_for_each_user(tmp_path: Path) -> None:
         }
 
 
-def test_a_row_that_cannot_be_read_is_told_of_at_the_start() -> None:
+def test_a_row_that_cannot_be_read_is_reported_at_the_start() -> None:
     with pytest.raises(MetadataError, match="SCRAM-SHA-256:alice cannot be read"):
         ScramUsers({"SCRAM-SHA-256:alice": '{"salt": "s3cret"}'}, cast("Any", None))
 

@@ -82,7 +82,7 @@ def test_an_unknown_host_is_refused_with_its_name() -> None:
 
 
 @on_uvloop
-async def test_a_port_that_the_system_chose_is_what_clients_are_told(tmp_path: Path) -> None:
+async def test_a_port_that_the_system_chose_is_announced_to_clients(tmp_path: Path) -> None:
     settings = {"advertised.listeners": "PLAINTEXT://broker.example:0"}
     async with live(tmp_path, settings) as broker, client(broker) as one:
         port = broker.server.listeners[0].port
@@ -91,7 +91,7 @@ async def test_a_port_that_the_system_chose_is_what_clients_are_told(tmp_path: P
 
 
 @on_uvloop
-async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+async def test_each_listener_announces_its_own_address(tmp_path: Path) -> None:
     settings = {
         "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0,SILENT://127.0.0.1:0",
         "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT,SILENT:PLAINTEXT",

@@ -222,10 +222,10 @@ def test_all_sessions_have_room_for_so_many_partitions() -> None:
 
 
 @given(told_news=st.lists(st.lists(NEWS, min_size=3, max_size=3), max_size=6))
-def test_a_client_is_told_the_news_and_nothing_else(
+def test_a_client_gets_the_news_and_nothing_else(
     told_news: list[list[tuple[int, int, int, int, bytes]]],
 ) -> None:
-    """What it believes from the answers is what was so, and each answer said something new."""
+    """The answers lead a client to the state that holds, and each says something new."""
     session = Session(1, wanted(0, 1, 2), 0, is_privileged=False, uses_topic_ids=False)
     believed = dict.fromkeys(range(3), (-1, -1))
     for round_news in told_news:

@@ -235,7 +235,7 @@ class CountedList(list[ShareFetchableTopicResponse]):
         return super().__iter__()
 
 
-def test_results_are_told_without_going_through_the_answer_for_each() -> None:
+def test_results_are_added_without_going_through_the_answer_for_each() -> None:
     one, other, third = TopicPartition(b"a", 0), TopicPartition(b"a", 1), TopicPartition(b"b", 0)
     responses = CountedList(
         [ShareFetchableTopicResponse(topic_id=b"a", partitions=[PartitionData(partition_index=0)])]

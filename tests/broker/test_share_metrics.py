@@ -54,7 +54,7 @@ async def shown(broker: Any) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 @on_uvloop
-async def test_lag_of_share_groups_is_what_their_description_tells(tmp_path: Path) -> None:
+async def test_the_lag_of_share_groups_equals_their_description(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker, client(broker) as one:
         await script(broker, play)
         topics = [DescribeShareGroupOffsetsRequestTopic(topic_name="orders", partitions=[0, 1])]

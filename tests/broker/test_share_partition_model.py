@@ -336,7 +336,7 @@ TestShares = Shares.TestCase
 TestShares.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
-def test_what_a_batch_has_before_the_logs_start_is_not_acquired() -> None:
+def test_offsets_of_a_batch_before_the_logs_start_are_not_acquired() -> None:
     """It would be available again in the end, could not be read, and kept all others waiting."""
     partition = SharePartition(ShareState(0, 0, 0, 0, 0, ()), 0, 0, PartitionConfig)
     asked = Asked("a", is_record_limit=True, batch_size=1, records_max=1,
@@ -351,7 +351,7 @@ def test_what_a_batch_has_before_the_logs_start_is_not_acquired() -> None:
     assert partition.next_fetch_offset() == 5
 
 
-def test_what_is_missing_from_a_state_is_read_from_the_logs_start_on() -> None:
+def test_offsets_missing_from_a_state_are_read_from_the_logs_start_on() -> None:
     """It was looked for before the start, where there is nothing, again and again."""
     known = StateBatch(8, 9, delivery_count=1, state=RecordState.ARCHIVED)
     partition = SharePartition(ShareState(1, 1, 0, 3, 2, (known,)), 3, 0, PartitionConfig)

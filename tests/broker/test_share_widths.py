@@ -73,14 +73,14 @@ def test_a_wide_batch_of_a_state_parts_in_pieces() -> None:
     assert partition.end_offset == count - 1
 
 
-def test_what_is_past_the_end_is_cut_off() -> None:
+def test_batches_past_the_end_are_cut_off() -> None:
     past = StateBatch(WIDE + 1, WIDE + 2, 1, 0)
     batches = [StateBatch(0, 4, 1, 0), StateBatch(5, WIDE, 1, 2), past]
     assert cut(batches, 7) == (StateBatch(0, 4, 1, 0), StateBatch(5, 6, 1, 2))
     assert cut(batches, 0) == ()
 
 
-def test_what_no_leader_can_have_sent_is_told() -> None:
+def test_batches_that_no_leader_can_have_sent_are_detected() -> None:
     apart = [StateBatch(2 * number, 2 * number + 1, 1, 0) for number in range(5_000)]
     assert flaw_of(apart[::-1]) is None
     assert flaw_of([*apart, StateBatch(9, 9, 2, 0)]) is not None

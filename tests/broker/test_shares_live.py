@@ -98,7 +98,7 @@ async def test_a_fetch_waits_for_a_lock_to_run_out(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_is_done_outlives_a_restart_and_old_states_go(tmp_path: Path) -> None:
+async def test_acknowledgements_outlive_a_restart_and_old_states_go(tmp_path: Path) -> None:
     def work(one: ShareBroker) -> None:
         begin(one)
         one.produce("orders", 12)

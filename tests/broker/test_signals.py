@@ -103,7 +103,7 @@ def test_a_reload_puts_what_may_change_in_force(configured: Configured) -> None:
     assert broker_settings(configured)["num.io.threads"] == "8"
 
 
-def test_what_takes_a_restart_is_left_alone_and_told(configured: Configured) -> None:
+def test_a_setting_that_needs_a_restart_is_left_alone_and_logged(configured: Configured) -> None:
     configured.broker.start()
     configured.broker.stop()
     configured.broker.start()  # now its data name the node
@@ -226,7 +226,7 @@ def test_a_stop_is_a_success_and_leaves_the_clean_mark(tmp_path: Path) -> None:
 # --- what systemd is told ---------------------------------------------------------------------
 
 
-def test_a_service_manager_is_told_what_the_broker_does(tmp_path: Path) -> None:
+def test_a_service_manager_is_notified_of_start_reload_and_stop(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listening:
         listening.bind(path)

@@ -199,7 +199,7 @@ async def test_only_clients_that_match_are_asked(tmp_path: Path) -> None:
         assert (await one.ask()).requested_metrics == ["*"]
 
 
-async def test_who_comes_too_early_is_told_so(tmp_path: Path) -> None:
+async def test_a_request_that_comes_too_early_is_refused(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker)
         await one.subscribe(metrics="*", interval_ms="1000")
@@ -216,7 +216,7 @@ async def test_who_comes_too_early_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"number": 1}, {"compression_type": 5}])
-async def test_who_pushed_for_another_subscription_may_ask_at_once(
+async def test_a_client_that_pushed_for_another_subscription_may_ask_at_once(
     tmp_path: Path, wrong: dict[str, int]
 ) -> None:
     async with admin(tmp_path) as broker:
@@ -259,7 +259,7 @@ async def test_a_client_is_new_once_the_connection_is_lost_on_which_it_began(
         assert shown(first)  # whatever becomes of the connection
 
 
-async def test_who_was_silent_is_new(tmp_path: Path) -> None:
+async def test_a_client_that_was_silent_is_new(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker)
         await one.subscribe(metrics="*", interval_ms="1000")
@@ -299,7 +299,7 @@ async def test_the_last_push_may_come_early_and_none_after_it(tmp_path: Path) ->
         ),
     ],
 )
-async def test_what_cannot_be_taken_is_refused(
+async def test_an_unacceptable_push_is_refused(
     tmp_path: Path, others: dict[str, Any], code: ErrorCode
 ) -> None:
     async with admin(tmp_path, {"telemetry.max.bytes": "100"}) as broker:
@@ -314,7 +314,7 @@ async def test_what_cannot_be_taken_is_refused(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_what_was_pushed_is_shown_under_kafkas_name(tmp_path: Path, codec: Codec) -> None:
+async def test_pushed_metrics_are_shown_under_kafkas_names(tmp_path: Path, codec: Codec) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker)
         await one.subscribe(metrics="*", interval_ms="1000")
@@ -330,7 +330,7 @@ async def test_what_was_pushed_is_shown_under_kafkas_name(tmp_path: Path, codec:
             )
             assert code == 0
         assert shown(one) == {
-            "kafka_client_producer_record_send_total": 6,  # what was added, twice
+            "kafka_client_producer_record_send_total": 6,  # the same increase, twice
             "kafka_client_x_y": 1.5,
         }
 
@@ -348,7 +348,7 @@ async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
         assert not shown(one)
 
 
-async def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
+async def test_series_that_find_no_room_are_counted(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker, series_max=2)
         await one.subscribe(metrics="*")
@@ -359,7 +359,7 @@ async def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
         assert one.broker.telemetry.dropped_series == 1
 
 
-async def test_what_nobody_asked_for_is_not_read(tmp_path: Path) -> None:
+async def test_metrics_that_nobody_asked_for_are_not_read(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         one = world(broker)
         first = await one.ask()

@@ -119,7 +119,7 @@ def fetch(topic: str, size_max: int) -> FetchRequest:
 
 
 @on_uvloop
-async def test_who_does_not_read_is_held_and_costs_no_more_than_was_written(
+async def test_a_client_that_does_not_read_is_held_and_costs_no_more_than_was_written(
     tmp_path: Path,
 ) -> None:
     async with live(tmp_path, settings(tmp_path)) as broker:
@@ -172,7 +172,7 @@ async def test_rules_map_the_name_of_a_certificate(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_who_may_show_a_certificate_and_does_not_is_anonymous(tmp_path: Path) -> None:
+async def test_a_client_without_the_requested_certificate_is_anonymous(tmp_path: Path) -> None:
     given = settings(tmp_path, ssl_client_auth="requested")
     async with live(tmp_path, given) as broker, client(broker, tls=trusting(tmp_path)) as one:
         await one.ask(ApiVersionsRequest(), version=0)
@@ -260,7 +260,7 @@ async def test_a_client_that_does_not_trust_the_broker_is_logged(
 
 
 @on_uvloop
-async def test_plain_text_at_a_tls_listener_is_told_from_broken_tls(
+async def test_plain_text_at_a_tls_listener_is_named_as_such_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with live(tmp_path, settings(tmp_path)) as broker:
@@ -273,7 +273,7 @@ async def test_plain_text_at_a_tls_listener_is_told_from_broken_tls(
 
 
 @on_uvloop
-async def test_tls_at_a_listener_without_it_is_told_from_a_broken_request(
+async def test_tls_at_a_listener_without_it_is_named_as_such_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with live(tmp_path, settings(tmp_path)) as broker:
@@ -310,7 +310,7 @@ async def test_of_handshakes_that_do_not_get_on_only_so_many_are_kept(tmp_path: 
 
 
 @on_uvloop
-async def test_who_connects_and_goes_is_no_failure(tmp_path: Path) -> None:
+async def test_a_client_that_connects_and_goes_is_no_failure(tmp_path: Path) -> None:
     async with live(tmp_path, settings(tmp_path)) as broker:
         async with client(broker):
             await until(lambda: broker.server.connections)
@@ -411,7 +411,9 @@ def sasl_settings(path: Path, **more: str) -> dict[str, str]:
 
 
 @on_uvloop
-async def test_who_logs_in_over_tls_is_who_logged_in(tmp_path: Path) -> None:
+async def test_the_login_over_tls_gives_the_principal_and_not_the_certificate(
+    tmp_path: Path,
+) -> None:
     given = sasl_settings(tmp_path, **{"listener.name.ssl.ssl.client.auth": "required"})
     certified = trusting(tmp_path, AUTHORITY.issue("bob"))
     async with live(tmp_path, given) as broker, client(broker, tls=certified) as one:

@@ -138,7 +138,7 @@ def test_any_hello_passes_or_is_refused(data: bytes, at: int, real: bytes) -> No
         check(real[:at] + data + real[at + len(data) :])
 
 
-def test_what_clients_send_passes() -> None:
+def test_the_first_messages_of_clients_pass() -> None:
     context = ssl.create_default_context()
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context.minimum_version = context.maximum_version = version
@@ -368,7 +368,7 @@ async def test_no_name_keeps_the_rules_of_principals_busy(
         assert await ask_versions(broker, trusting(tmp_path, AUTHORITY.issue("ann"))) == 0
 
 
-def test_what_takes_too_long_is_interrupted_and_nothing_else_after_it() -> None:
+def test_a_step_that_takes_too_long_is_interrupted_and_nothing_else_after_it() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
     for _ in range(3):
         with pytest.raises(TookTooLong), at_most(0.02):

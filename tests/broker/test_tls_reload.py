@@ -215,7 +215,7 @@ async def test_whom_to_trust_changes_for_new_connections(tmp_path: Path) -> None
 
 
 @on_uvloop
-async def test_what_is_asked_of_clients_changes_for_new_connections(tmp_path: Path) -> None:
+async def test_changed_demands_on_clients_hold_for_new_connections(tmp_path: Path) -> None:
     alice = AUTHORITY.issue("alice")
     async with live(tmp_path, settings(tmp_path)) as broker:
         for name, value in (
@@ -309,7 +309,7 @@ def test_nothing_of_a_key_is_left_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("days", "words"), [(20, ""), (5, "ends soon"), (-1, "has ended")])
 @on_uvloop
-async def test_the_end_of_a_certificate_is_told_once_a_day(
+async def test_the_end_of_a_certificate_is_logged_once_a_day(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, words: str
 ) -> None:
     server = AUTHORITY.issue(days=(-9, days))

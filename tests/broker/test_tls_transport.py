@@ -315,7 +315,7 @@ def test_bytes_that_were_changed_on_the_way_end_the_connection(data: bytes, at: 
 
 
 @pytest.mark.parametrize("is_polite", [True, False])
-def test_what_was_asked_is_answered_after_the_clients_end(is_polite: bool) -> None:
+def test_a_request_is_answered_after_the_clients_end(is_polite: bool) -> None:
     async def play() -> None:
         world = World()
         await world.shake_hands()
@@ -404,7 +404,7 @@ def test_a_suite_that_is_not_listed_is_not_agreed_on() -> None:
     asyncio.run(play())
 
 
-def test_what_openssl_keeps_goes_with_the_connection() -> None:
+def test_the_memory_of_openssl_goes_with_the_connection() -> None:
     async def play() -> None:
         world = World()
         await world.shake_hands()

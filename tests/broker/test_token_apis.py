@@ -128,7 +128,7 @@ async def ask(
     ],
 )
 @on_uvloop
-async def test_who_has_not_proved_who_it_is_may_not_ask(
+async def test_a_client_that_has_not_proved_its_identity_may_not_ask(
     tmp_path: Path, request_: Any, principal: Principal, protocol: str, code: ErrorCode
 ) -> None:
     async with admin(tmp_path, {"delegation.token.secret.key": ""}) as broker:

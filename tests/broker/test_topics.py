@@ -130,7 +130,7 @@ async def test_a_creation_that_a_crash_cut_short_is_finished(tmp_path: Path) -> 
         assert broker.partitions.strays == []
 
 
-async def test_a_partition_whose_directory_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+async def test_a_partition_whose_directory_is_gone_is_not_created_again(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         await create(broker, NewTopic("orders", 2))
         await broker.topics.enlarge([Enlargement("orders", 3)])
@@ -327,7 +327,7 @@ async def test_a_deletion_that_the_disk_refuses_is_finished_at_the_next_start(
         await create(broker, NewTopic("orders", 2))
 
 
-async def test_what_the_store_cannot_write_changes_nothing(tmp_path: Path) -> None:
+async def test_changes_that_the_store_cannot_write_have_no_effect(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         (topic,) = await create(broker, NewTopic("orders"))
         before = described(topic)
@@ -350,7 +350,9 @@ async def test_the_longest_name_can_be_created_and_deleted(tmp_path: Path) -> No
         assert await broker.topics.delete([topic.topic_id]) == [None]
 
 
-async def test_of_two_who_create_a_topic_at_once_one_is_told_so(tmp_path: Path) -> None:
+async def test_only_one_of_several_simultaneous_creations_of_a_topic_succeeds(
+    tmp_path: Path,
+) -> None:
     async with admin(tmp_path) as broker:
         outcomes = await asyncio.gather(
             *(broker.topics.create([NewTopic("orders", count)]) for count in (1, 2, 3))
@@ -402,7 +404,7 @@ async def test_topics_follow_the_settings_of_the_broker(tmp_path: Path) -> None:
         assert found.config.retention_ms == 2000
 
 
-async def test_the_broker_is_not_told_what_would_contradict_a_topic(tmp_path: Path) -> None:
+async def test_the_broker_refuses_a_setting_that_would_contradict_a_topic(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         await create(broker, NewTopic("orders", configs={"min.compaction.lag.ms": "5000"}))
         setting = {"log.cleaner.max.compaction.lag.ms": "1000"}

@@ -53,7 +53,7 @@ class StableUpTo:
         self.last_stable_offset, self.log_end_offset = stable, end
 
 
-async def test_what_is_not_stable_does_not_count_for_read_committed() -> None:
+async def test_unstable_bytes_do_not_count_for_read_committed() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     facts = StableUpTo(5, 7)
     log = cast("Log", facts)

@@ -52,7 +52,7 @@ async def test_with_a_token_for_reading_nothing_is_read_without(tmp_path: Path) 
 
 
 @on_uvloop
-async def test_what_an_authorizer_denies_is_not_to_be_had_over_http(tmp_path: Path) -> None:
+async def test_guarded_paths_need_a_token_when_there_is_an_authorizer(tmp_path: Path) -> None:
     async with serving(tmp_path, ADMIN) as broker:
         await create(broker, "prices")
         assert (await ask(broker, "/api/topics"))[0] == 200
@@ -216,7 +216,7 @@ def test_addresses_of_one_network_are_one_guesser_and_memory_is_bounded() -> Non
 
 
 @on_uvloop
-async def test_where_the_token_lies_is_told_on_this_machine(tmp_path: Path) -> None:
+async def test_the_file_of_the_token_is_named_on_this_machine(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         status, _, body = await ask(broker, "/api/cleaner/run?topic=prices", method="POST")
         assert status == 401

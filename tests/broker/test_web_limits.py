@@ -81,7 +81,7 @@ async def test_a_large_request_is_not_taken(tmp_path: Path, length: bytes) -> No
     ids=["URL", "control character", "space", "line", "field", "fields", "TLS", "nobody's"],
 )
 @on_uvloop
-async def test_what_is_no_request_is_refused(
+async def test_bytes_that_are_no_request_are_refused(
     tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(tmp_path) as broker:
@@ -93,7 +93,7 @@ async def test_what_is_no_request_is_refused(
             assert len(answer) < 2000
             assert b"Server: Odradek\r\n" in answer and b"aiohttp" not in answer
             assert b"Content-Security-Policy: default-src 'none'" in answer
-    # One line of all of them, with nothing of what was sent.
+    # One line for all of them, with none of the bytes that were sent.
     told = [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
     assert [one.getMessage() for one in told] == [
         "refused bytes that are not an HTTP request count=1 last_address=127.0.0.1"
@@ -102,7 +102,7 @@ async def test_what_is_no_request_is_refused(
 
 
 @on_uvloop
-async def test_a_malformed_body_is_told_no_more_of(
+async def test_a_malformed_body_is_logged_once_and_without_its_bytes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = b"POST /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -132,7 +132,9 @@ async def test_nothing_is_unpacked_to_be_thrown_away(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_who_does_not_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "STALL_S", 0.2)
     async with serving(tmp_path) as broker:
         (log,) = (await create(broker, "prices")).logs

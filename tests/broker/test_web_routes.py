@@ -97,7 +97,7 @@ async def test_another_site_s_name_leads_nowhere(tmp_path: Path, host: str, stat
 
 
 @on_uvloop
-async def test_bytes_are_told_as_the_cleaner_sees_them(tmp_path: Path) -> None:
+async def test_bytes_are_counted_as_the_cleaner_sees_them(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         log = await fill(broker, "prices", partitions=2)
         append(log, batch(b"later", key=b"a"))
@@ -119,7 +119,7 @@ async def test_bytes_are_told_as_the_cleaner_sees_them(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_is_too_young_waits(tmp_path: Path) -> None:
+async def test_a_segment_that_is_too_young_counts_as_waiting(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         log = await fill(broker, "prices", {**LAZY, "min.compaction.lag.ms": "1000"})
         now_ms = broker.clock.now_ms()
@@ -131,7 +131,7 @@ async def test_what_is_too_young_waits(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_what_is_not_compacted_is_kept(tmp_path: Path) -> None:
+async def test_a_topic_that_is_not_compacted_counts_as_kept(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         log = await fill(broker, "clicks", {"cleanup.policy": "delete", "retention.ms": "-1"})
         (row,) = (await get(broker, "/api/topic?topic=clicks"))["partition_rows"]
@@ -140,7 +140,7 @@ async def test_what_is_not_compacted_is_kept(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_a_quarantined_partition_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_quarantined_partition_is_shown_and_tried_again(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         log = await fill(broker, "prices")
         path = log.segments[0].path(LOG)
@@ -338,7 +338,7 @@ async def test_a_damaged_partition_hides_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @on_uvloop
-async def test_who_reads_what_and_how_far_behind(tmp_path: Path, protocol: str) -> None:
+async def test_the_lag_of_each_group_is_listed(tmp_path: Path, protocol: str) -> None:
     async with serving(tmp_path) as broker:
         await put(broker)
         settings: dict[str, Any] = {
@@ -385,7 +385,7 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, A
 
 
 @on_uvloop
-async def test_a_run_is_told_to_whoever_listens(tmp_path: Path) -> None:
+async def test_a_run_is_sent_to_clients_that_listen(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, aiohttp.ClientSession() as session:
         await fill(broker, "prices")
         async with session.get(f"{url(broker)}/api/events") as response:

@@ -214,7 +214,7 @@ def test_every_route_is_swept(world: World) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids="".join)
-def test_what_is_stored_does_no_harm(world: World, method: str, path: str) -> None:
+def test_stored_data_does_no_harm(world: World, method: str, path: str) -> None:
     for query in ROUTES[method, path]:
         status = check(world, method, f"{path_of(path)}?{urlencode(query)}")
         assert status in (200, 202, 409), query

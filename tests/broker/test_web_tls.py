@@ -126,7 +126,7 @@ async def test_a_new_certificate_needs_no_restart(
     ],
 )  # fmt: skip
 @on_uvloop
-async def test_files_that_cannot_be_used_are_told_at_the_start(
+async def test_files_that_cannot_be_used_are_refused_at_the_start(
     tmp_path: Path, authority: trustme.CA, change: dict[str, str], told: str
 ) -> None:
     settings = issue(authority, tmp_path / "tls")
@@ -200,7 +200,7 @@ async def test_a_half_open_handshake_holds_nothing_up(
 
 
 @on_uvloop
-async def test_who_is_silent_before_the_handshake_takes_a_place(
+async def test_a_client_that_is_silent_before_the_handshake_takes_a_place(
     tmp_path: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {**issue(authority, tmp_path / "tls"), "odradek.http.connections.max": "6"}

@@ -78,7 +78,7 @@ async def test_requests_wait_for_their_turn(
 
 
 @on_uvloop
-async def test_who_has_gone_waits_for_no_turn(tmp_path: Path) -> None:
+async def test_a_client_that_has_gone_waits_for_no_turn(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         await fill(broker)
         one = turns(broker, "looks")

@@ -208,7 +208,7 @@ def test_a_quarantined_log_below_its_dirty_ratio_is_tried_again_when_announced(
     assert sim.desk.progress.quarantined == ()
 
 
-def test_what_is_sealed_in_time_is_announced_for_when_its_last_record_is_old_enough(
+def test_a_segment_sealed_in_time_is_due_when_its_last_record_is_old_enough(
     tmp_path: Path,
 ) -> None:
     lags = TopicConfig(

@@ -57,7 +57,7 @@ def append(broker: Broker, log: Log, values: str) -> None:
 # --- the queue, without threads ---------------------------------------------------------------
 
 
-def test_what_is_asked_for_comes_first_however_clean_it_is(broker: Broker) -> None:
+def test_a_log_that_is_asked_for_comes_first_however_clean_it_is(broker: Broker) -> None:
     broker.add_log("dirty")
     asked = broker.add_log("asked", LAZY)
     broker.world.directory.cleaner_offsets["asked", 0] = 2
@@ -119,7 +119,7 @@ def test_a_clean_log_has_nothing_to_clean(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("late_ms", [-1, 0])
-def test_what_has_expired_is_something_to_clean(broker: Broker, late_ms: int) -> None:
+def test_expired_records_are_a_reason_to_clean(broker: Broker, late_ms: int) -> None:
     log = broker.add_log("a", LAZY)
     broker.world.directory.cleaner_offsets["a", 0] = 3
     desk = new_desk(broker)
@@ -165,7 +165,7 @@ def test_a_log_in_progress_is_cleaned_again_for_who_asked_meanwhile(broker: Brok
         ("pause", Status.REFUSED, "paused"),
     ],
 )
-def test_what_can_never_be_cleaned_is_told_so(
+def test_a_request_is_refused_once_its_log_can_never_be_cleaned(
     broker: Broker, change: str, status: Status, because: str
 ) -> None:
     log = broker.add_log("a")
@@ -185,7 +185,7 @@ def test_what_can_never_be_cleaned_is_told_so(
 
 
 @on_a_loop
-async def test_all_who_ask_for_a_log_are_told_what_was_done(broker: Broker) -> None:
+async def test_all_requests_for_a_log_are_answered_with_the_result(broker: Broker) -> None:
     log = broker.add_log("a", LAZY)
     broker.world.directory.cleaner_offsets["a", 0] = 0
     async with running_pool(broker) as pool:
@@ -200,7 +200,9 @@ async def test_all_who_ask_for_a_log_are_told_what_was_done(broker: Broker) -> N
 
 
 @on_a_loop
-async def test_who_waits_when_the_cleaner_is_switched_off_is_told(broker: Broker) -> None:
+async def test_a_waiting_request_is_answered_when_the_cleaner_is_switched_off(
+    broker: Broker,
+) -> None:
     slow(broker)
     other = broker.add_log("other")
     async with running_pool(broker) as pool:
@@ -212,7 +214,7 @@ async def test_who_waits_when_the_cleaner_is_switched_off_is_told(broker: Broker
 
 
 @on_a_loop
-async def test_who_waits_when_the_broker_stops_is_told(broker: Broker) -> None:
+async def test_a_waiting_request_is_answered_when_the_broker_stops(broker: Broker) -> None:
     log, other = slow(broker), broker.add_log("other")
     async with running_pool(broker) as pool:
         await until(lambda: pool.status().running)
@@ -228,7 +230,7 @@ def files(log: Log) -> dict[Path, bytes]:
 
 
 @on_a_loop
-async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(broker: Broker) -> None:
+async def test_a_dry_run_predicts_the_result_and_changes_nothing(broker: Broker) -> None:
     broker.config = replace(CONFIG, log_cleaner_enable=False)
     log = broker.add_log("a", values="a:1 a:2 b:1 b:- a:3 c:1")
     broker.world.now_ms += 10_000

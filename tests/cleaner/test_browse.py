@@ -201,7 +201,7 @@ def test_without_an_index_a_segment_is_read_whole(tmp_path: Path) -> None:
         assert look_whole(world, Matching()) == expected
 
 
-def test_damage_is_told_by_those_who_come_to_it(tmp_path: Path) -> None:
+def test_only_a_look_that_reaches_damage_reports_it(tmp_path: Path) -> None:
     world = World(tmp_path, SMALL)
     world.append(pairs("a:1 b:1"))
     world.roll()
@@ -264,7 +264,7 @@ def test_a_batch_of_many_records_is_gone_through_page_by_page(tmp_path: Path) ->
     assert offsets == [at for at in reversed(range(count)) if b"7" in b"%d" % at]
 
 
-def test_long_keys_are_told_apart(tmp_path: Path) -> None:
+def test_long_keys_are_distinguished(tmp_path: Path) -> None:
     world = World(tmp_path, SMALL)
     keys = [b"k" * 255, b"k" * 256, b"k" * 257, b"k" * 255 + b"l", token_of(b"k" * 256)]
     assert len({token_of(key) for key in keys}) == len(keys)
@@ -275,7 +275,7 @@ def test_long_keys_are_told_apart(tmp_path: Path) -> None:
     assert [one.key for one in found] == keys[::-1]
 
 
-def test_who_stops_it_stops_it_within_a_batch(tmp_path: Path) -> None:
+def test_a_look_can_be_stopped_within_a_batch(tmp_path: Path) -> None:
     world = World(tmp_path, SMALL)
     put_large(world, [Record(at, at, b"", b"") for at in range(10_000)])
     calls: list[int] = []

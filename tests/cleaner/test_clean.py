@@ -469,7 +469,7 @@ def test_a_run_is_reported_in_kafkas_words(world: World) -> None:
     assert "33.3% fewer messages" in lines[7]
 
 
-def test_an_impossible_checkpoint_is_repaired_and_told(
+def test_an_impossible_checkpoint_is_repaired_and_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.append(pairs("a:1 a:2"))

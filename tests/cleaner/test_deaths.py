@@ -27,7 +27,7 @@ def test_a_death_is_a_problem_until_the_replacement_has_lived_for_an_hour() -> N
     assert deaths.count == 1 and deaths.last == "SystemError: a bug"
 
 
-def test_another_death_within_the_hour_begins_it_anew() -> None:
+def test_another_death_within_the_hour_begins_another_hour() -> None:
     deaths = Deaths()
     deaths.add(BUG, 0)
     deaths.replaced(0)

@@ -78,7 +78,7 @@ def changed(at: int, one: Seen) -> list[Seen]:
 
 
 @pytest.mark.parametrize("keys_max", [1, 2, 100])
-def test_what_compaction_may_do_breaks_nothing(keys_max: int) -> None:
+def test_a_correct_compaction_breaks_no_guarantee(keys_max: int) -> None:
     assert broken(BEFORE, AFTER, keys_max=keys_max) == {}
     assert broken(BEFORE, BEFORE, keys_max=keys_max) == {}
     assert broken([], [], keys_max=keys_max) == {}
@@ -107,7 +107,7 @@ def test_nothing_dirty_may_go_before_it_is_as_old_as_the_lag() -> None:
         assert found == ({} if is_fine else {HEAD_UNCHANGED: (3, b"c")})
 
 
-def test_what_was_clean_may_go_at_any_age() -> None:
+def test_clean_records_may_go_at_any_age() -> None:
     bounds = replace(BOUNDS, min_lag_ms=NOW_MS)
     assert broken(BEFORE, BEFORE[1:], replace(bounds, first_dirty_offset=1)) == {}
 
@@ -132,12 +132,12 @@ def test_order_and_offsets_never_change() -> None:
     ],
     ids=str,
 )
-def test_what_stays_is_identical(change: dict[str, object]) -> None:
+def test_a_changed_record_breaks_a_guarantee(change: dict[str, object]) -> None:
     record = replace(BEFORE[1].record, **change)  # type: ignore[arg-type]
     assert broken(BEFORE, changed(0, Seen(record, True)))[OFFSETS_UNCHANGED] == (1, b"b")
 
 
-def test_who_may_see_a_record_stays_the_same_once_that_was_decided() -> None:
+def test_the_visibility_of_a_record_stays_once_it_is_decided() -> None:
     aborted = replace(BEFORE[1], is_committed=False)
     assert broken(BEFORE, changed(0, aborted))[OFFSETS_UNCHANGED] == (1, b"b")
     undecided = replace(BOUNDS, stable_offset=5)
@@ -194,7 +194,7 @@ def test_records_without_a_key_may_go() -> None:
     assert broken([seen(0, None, b"1"), *BEFORE[3:]], BEFORE[3:]) == {}
 
 
-def test_what_was_deleted_or_appended_meanwhile_is_left_out() -> None:
+def test_records_that_were_deleted_or_appended_meanwhile_are_left_out() -> None:
     bounds = replace(BOUNDS, start_offset=3)
     assert broken(BEFORE, [*BEFORE[3:], seen(6, b"c", b"9"), seen(7, b"e", b"1")], bounds) == {}
 
@@ -235,7 +235,7 @@ def test_every_cleaning_of_a_history_keeps_the_guarantees(
             assert [one.violation for one in findings] == [None] * 8
 
 
-def test_what_was_there_before_can_be_read_when_its_files_are_gone(tmp_path: Path) -> None:
+def test_records_from_before_can_be_read_when_their_files_are_gone(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(pairs("a:1 a:2 b:1"))
     world.roll()

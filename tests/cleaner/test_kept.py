@@ -202,7 +202,9 @@ def test_an_expired_tombstone_makes_a_log_cleanable_by_itself(world: World) -> N
 
 
 @pytest.mark.parametrize("has_facts", [True, False])
-def test_what_expires_is_found_again_after_a_restart(world: World, has_facts: bool) -> None:
+def test_the_time_of_the_next_expiry_is_found_again_after_a_restart(
+    world: World, has_facts: bool
+) -> None:
     write_segment(world, range(30))
     world.append(pairs("a:-"))
     world.roll()
@@ -243,7 +245,7 @@ def test_such_a_cleaning_leaves_dirty_records_alone(tmp_path: Path) -> None:
 # --- dry runs -----------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_what_a_run_would_do_and_touches_nothing(world: World) -> None:
+def test_a_dry_run_predicts_the_result_and_touches_nothing(world: World) -> None:
     for first in (0, 100, 0, 200):
         write_segment(world, range(first, first + 30))
     candidate = find_candidate(world.log, world.directory, world.now_ms)

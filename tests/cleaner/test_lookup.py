@@ -64,7 +64,7 @@ def test_it_is_found_in_any_codec(world: World, codec: Codec) -> None:
     assert latest(world, b"h") is None  # in the batch's bytes, but no key
 
 
-def test_what_is_aborted_or_undecided_is_left_out_unless_it_is_asked_for(world: World) -> None:
+def test_aborted_and_undecided_records_are_left_out_unless_asked_for(world: World) -> None:
     world.append(pairs("a:1"))
     world.append(pairs("a:2"), producer=(7, 0, 0), transactional=True)
     found = latest(world, b"a")
@@ -73,7 +73,7 @@ def test_what_is_aborted_or_undecided_is_left_out_unless_it_is_asked_for(world: 
     assert found is not None and found.value == b"2"
 
 
-def test_what_lies_before_the_log_start_is_not_found(world: World) -> None:
+def test_records_before_the_log_start_are_not_found(world: World) -> None:
     world.append(pairs("a:1 b:1"))
     world.log.advance_start_offset(1)
     assert latest(world, b"a") is None
@@ -121,7 +121,7 @@ def test_it_is_found_among_messages_of_old_formats(world: World) -> None:
     assert found is not None and (found.offset, found.value) == (1, b"w")
 
 
-def test_who_stops_it_stops_it(world: World) -> None:
+def test_a_lookup_can_be_stopped(world: World) -> None:
     world.append(pairs("a:1"))
     pace = Pace(lambda size: 0.0, threading.Event(), lambda: False)
     pace.stop()

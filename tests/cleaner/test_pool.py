@@ -138,7 +138,7 @@ def new_desk(broker: Broker) -> Desk:
     return Desk(broker, lambda: broker.config, broker.now_ms)
 
 
-def test_what_was_read_is_never_less_though_a_cleaning_begins_anew(broker: Broker) -> None:
+def test_the_count_of_read_bytes_never_falls_when_a_cleaning_begins_again(broker: Broker) -> None:
     broker.add_log("a")
     desk = new_desk(broker)
     running = take(desk)
@@ -241,7 +241,7 @@ def test_a_deleted_log_leaves_the_quarantine_and_the_history(broker: Broker) -> 
 
 
 @on_a_loop
-async def test_a_pool_cleans_by_itself_and_tells(broker: Broker) -> None:
+async def test_a_pool_cleans_by_itself_and_reports_the_results(broker: Broker) -> None:
     logs = [broker.add_log(topic) for topic in ("a", "b", "c")]
     async with running_pool(broker) as pool:
         await until(lambda: all(broker.checkpoint(log) == 3 for log in logs))
@@ -305,7 +305,7 @@ async def test_a_log_deleted_meanwhile_is_let_go_without_a_fuss(
 
 
 @on_a_loop
-async def test_a_cleaning_can_be_aborted_and_starts_anew(broker: Broker) -> None:
+async def test_a_cleaning_can_be_aborted_and_starts_again(broker: Broker) -> None:
     log = slow(broker)
     async with running_pool(broker) as pool:
         await until(lambda: pool.status().running)
@@ -468,7 +468,7 @@ async def test_the_loop_never_waits_for_the_disk(
 
 
 @on_a_loop
-async def test_a_checkpoint_that_is_refused_is_told_and_stored_with_the_next(
+async def test_a_checkpoint_that_is_refused_is_logged_and_stored_with_the_next(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = broker.add_log("a")

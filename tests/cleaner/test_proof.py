@@ -166,7 +166,7 @@ def with_records(batch: bytes, records: Sequence[Record], **changes: int) -> byt
 # --- what is right is accepted ----------------------------------------------------------------
 
 
-def test_what_the_cleaner_makes_is_proved(tmp_path: Path) -> None:
+def test_the_result_of_the_cleaner_is_proved(tmp_path: Path) -> None:
     rich(tmp_path).prove()
 
 

@@ -88,14 +88,14 @@ MUTATIONS: dict[str, Mutation] = {
 }
 
 
-def test_what_is_left_of_old_messages_is_proved(tmp_path: Path) -> None:
+def test_the_rest_of_old_messages_is_proved(tmp_path: Path) -> None:
     one = old(tmp_path)
     assert [len(decode_records(batch)) for batch in one.batches()] == [2, 2, 1, 0]
     one.prove()
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_is_not_left_of_old_messages_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_wrong_rest_of_old_messages_is_refused(tmp_path: Path, name: str) -> None:
     one = old(tmp_path)
     before = one.batches()
     after = MUTATIONS[name](list(before))

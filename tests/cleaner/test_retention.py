@@ -81,7 +81,7 @@ def test_size_retention_leaves_at_least_as_much_as_it_says(
 
 
 @pytest.mark.parametrize("policy", [set(), {"compact"}, {"delete"}, {"compact", "delete"}])
-def test_what_lies_before_the_log_start_goes_under_every_policy(policy: set[str]) -> None:
+def test_segments_before_the_log_start_go_under_every_policy(policy: set[str]) -> None:
     config = replace(FOREVER, cleanup_policy=frozenset(policy))
     segments = (0, 10, NOW), (10, 10, NOW), (20, 10, NOW)
     assert count(plan(config, *segments, start=9)) == 0
@@ -119,7 +119,7 @@ def test_segments_after_the_first_that_stays_are_not_looked_at() -> None:
     assert asked == [0, 10]
 
 
-def test_the_reasons_are_told() -> None:
+def test_a_deletion_names_its_reasons() -> None:
     config = replace(TopicConfig(), retention_ms=1000, retention_bytes=15)
     deletion = plan(
         config, (0, 10, NOW), (10, 10, NOW), (20, 10, 0), (30, 10, NOW), start=10
@@ -146,9 +146,7 @@ def test_old_segments_of_a_log_are_deleted_and_the_log_start_moves(tmp_path: Pat
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "append", "roll", "delete"])
-def test_what_changes_while_the_age_is_looked_at_is_respected(
-    tmp_path: Path, meanwhile: str
-) -> None:
+def test_changes_while_the_age_is_looked_at_are_respected(tmp_path: Path, meanwhile: str) -> None:
     world = World(tmp_path, replace(TopicConfig(), retention_ms=1000))
     world.append(pairs("a:1 b:1"))
     world.roll()

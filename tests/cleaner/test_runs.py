@@ -76,7 +76,7 @@ def test_a_damaged_line_is_no_run_or_still_one(run: Run, data: st.DataObject) ->
 
 @settings(max_examples=examples(30))
 @given(results)
-def test_what_is_derived_is_in_the_json(result: CleanResult) -> None:
+def test_derived_numbers_are_in_the_json(result: CleanResult) -> None:
     found = result_as_json(result)
     assert found["reason"] == result.reason.name
     assert found["reclaimed_bytes"] == result.start_bytes - result.end_bytes
@@ -155,7 +155,7 @@ def test_a_damaged_line_is_left_out_with_a_warning_and_mended(
     assert not caplog.records
 
 
-def test_a_partition_made_anew_has_no_history(world: World) -> None:
+def test_a_partition_created_again_has_no_history(world: World) -> None:
     history = start([world.log])
     history.succeeded(world.log, result(world, 1), 1)
     world.directory.delete_log(world.log, 0)
@@ -183,7 +183,7 @@ def test_runs_that_end_before_the_file_was_read_are_kept_with_those_in_it(world:
     assert numbers(start([world.log]), world.log) == [1, 2]
 
 
-def test_what_the_disk_refuses_is_written_as_soon_as_it_does_not(
+def test_runs_that_the_disk_refuses_are_written_as_soon_as_it_accepts(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs = FaultyFileSystem()

@@ -88,7 +88,7 @@ def test_a_record_that_a_later_tombstone_deleted(world: World, keys_max: int) ->
     assert found[ONE_RECORD].violation is None
 
 
-def test_what_lies_before_the_log_start_is_nobodys_concern(world: World) -> None:
+def test_records_before_the_log_start_violate_nothing(world: World) -> None:
     world.append(pairs("f:2"))
     world.log.advance_start_offset(7)
     assert all(one.violation is None for one in proved(world, 9).values())
@@ -143,7 +143,7 @@ def test_entries_about_what_is_not_there_are_found(world: World) -> None:
         path.write_bytes(intact)
 
 
-def test_what_is_appended_meanwhile_is_no_lie(world: World) -> None:
+def test_records_that_are_appended_meanwhile_violate_nothing(world: World) -> None:
     snapshot = take_snapshot(world.log)
     world.append(pairs("h:1"))
     world.append(pairs("i:1"))

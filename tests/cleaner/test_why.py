@@ -142,9 +142,7 @@ def test_a_log_is_due_at_the_first_moment_at_which_it_would_be_cleaned(
 
 
 @given(all_facts(), stamps)
-def test_a_condition_is_met_at_the_time_that_is_told_and_no_sooner(
-    facts: Facts, now_ms: int
-) -> None:
+def test_a_condition_is_met_at_the_announced_time_and_no_sooner(facts: Facts, now_ms: int) -> None:
     for condition in explain(facts, now_ms).conditions:
         at_ms = condition.met_at_ms
         if at_ms is None or condition.name == "active segment":  # that is the log's to know
@@ -156,7 +154,7 @@ def test_a_condition_is_met_at_the_time_that_is_told_and_no_sooner(
 
 
 @given(all_facts(), stamps)
-def test_min_compaction_lag_lets_the_first_young_segment_go_when_told(
+def test_min_compaction_lag_lets_the_first_young_segment_go_at_the_announced_time(
     facts: Facts, now_ms: int
 ) -> None:
     answer = explain(facts, now_ms)
@@ -240,7 +238,7 @@ def test_an_open_transaction_is_named() -> None:
     assert "producer id 7" in found.text and "offset 15" in found.text
 
 
-def test_what_is_lacking_is_what_the_sentence_says() -> None:
+def test_the_sentence_names_the_missing_condition() -> None:
     deleted = view(*TENS, config=TopicConfig())
     assert "not compacted" in explain(facts(deleted), NOW).sentence
     switched_off = facts(view(*TENS), threads=Threads(False, 0, 0))

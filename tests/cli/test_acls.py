@@ -93,7 +93,7 @@ def test_entries_are_created_listed_and_deleted(admin: Commands) -> None:
     assert admin.shown("acls", "list", *who) == "There are no ACLs.\n"
 
 
-def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_path: Path) -> None:
+def test_a_refusal_names_the_missing_right(admin: Commands, ann: Commands, tmp_path: Path) -> None:
     topic, login = fresh("prices"), _login(tmp_path, "secret")
     admin.shown("topics", "create", topic)
     may = ("acls", "create", "--principal", "User:ann", "--topic", topic, "--operation")
@@ -115,7 +115,7 @@ def test_who_lacks_a_right_is_told_which(admin: Commands, ann: Commands, tmp_pat
     assert "needs the right READ on group billing (GROUP_AUTHORIZATION_FAILED)" in line
 
 
-def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
+def test_a_user_with_the_rights_needs_only_a_clients_properties(
     admin: Commands, ann: Commands, tmp_path: Path
 ) -> None:
     topic, login = fresh("prices"), _login(tmp_path, "secret")
@@ -126,7 +126,7 @@ def test_who_has_the_rights_needs_no_more_than_a_clients_properties(
     assert ann.shown("consume", topic, "--to", "end", *login) == "1\n"
 
 
-def test_who_may_not_read_settings_sees_the_rest(
+def test_a_user_who_may_not_read_settings_sees_the_rest(
     admin: Commands, ann: Commands, tmp_path: Path
 ) -> None:
     topic, login = fresh("prices"), _login(tmp_path, "secret")
@@ -149,17 +149,17 @@ def test_who_may_not_read_settings_sees_the_rest(
     assert re.search(rf"^{topic} +1 +1 +compact$", ann.shown("topics", "list", *login), re.M)
 
 
-def test_wrong_credentials_are_told_soon(ann: Commands, tmp_path: Path) -> None:
+def test_wrong_credentials_are_reported_soon(ann: Commands, tmp_path: Path) -> None:
     line = ann.refusal("topics", "list", *_login(tmp_path, "wrong"))
     assert "uthentication" in line
 
 
 @pytest.mark.kafka
-def test_a_kafka_without_an_authorizer_is_told(kafka: KafkaProcess) -> None:
+def test_a_kafka_without_an_authorizer_is_reported(kafka: KafkaProcess) -> None:
     _expect_no_authorizer(Commands(kafka.bootstrap))
 
 
-def test_a_broker_without_an_authorizer_is_told(tmp_path: Path) -> None:
+def test_a_broker_without_an_authorizer_is_reported(tmp_path: Path) -> None:
     starts = starting(OdradekProcess, tmp_path)
     _expect_no_authorizer(Commands(next(starts)().bootstrap))
     assert next(starts, None) is None

@@ -68,7 +68,9 @@ def test_pem_files_and_texts_are_taken_and_serializers_left_out(tmp_path: Path) 
         ("a=\\uzz", "line 1: Malformed"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+def test_unusable_properties_are_reported_in_one_line(
+    text: str, told: str, tmp_path: Path
+) -> None:
     with pytest.raises(ClientConfigError, match=told) as raised:
         _of(tmp_path, text)
     assert "\n" not in str(raised.value) and "client.properties" in str(raised.value)

@@ -61,7 +61,7 @@ def test_all_is_well_where_a_broker_can_run(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_each_bad_setting_is_a_problem_and_each_warning_is_told(tmp_path: Path) -> None:
+def test_a_bad_value_is_a_problem_and_an_unknown_name_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=x\nnum.io.threads=0\n")
     problems = of(found(1, "--config", str(file)), "settings")
@@ -97,7 +97,7 @@ def test_data_that_a_start_would_refuse_are_problems(tmp_path: Path) -> None:
     assert "belongs to node 7" in other["text"] and "node.id=7" in other["advice"]
 
 
-def test_what_an_unclean_stop_has_left_is_told(tmp_path: Path) -> None:
+def test_an_unclean_stop_is_reported(tmp_path: Path) -> None:
     held = LogDirectory(RealFileSystem(), tmp_path, cluster_id="c", node_id=1)
     held.close()
     (tmp_path / "orders-0").mkdir()

@@ -94,7 +94,7 @@ def test_a_person_sees_a_table(partition: Partition) -> None:
     assert re.search(r"^ +2 +\S+Z +key base64:/w== +value base64:AP4=$", shown, re.M)
 
 
-def test_indexes_checkpoints_and_metadata_are_told(partition: Partition) -> None:
+def test_indexes_checkpoints_and_metadata_are_shown(partition: Partition) -> None:
     partition.directory.close()
     first = partition.log.segments[0]
     entries = rows(first.path(INDEX), "--deep")
@@ -114,7 +114,7 @@ def test_indexes_checkpoints_and_metadata_are_told(partition: Partition) -> None
     assert told["meta.properties"]["cluster.id"] == "c"
 
 
-def test_transactions_are_told(tmp_path: Path) -> None:
+def test_transactions_are_shown(tmp_path: Path) -> None:
     partition = Partition(RealFileSystem(), tmp_path)
     write(partition, 7, 0, 0, b"v")
     end(partition, 7, 0, commit=False)
@@ -167,7 +167,7 @@ def test_a_length_that_is_broken_costs_its_batch_only(partition: Partition) -> N
     assert result.stderr.count("\n") == 1 and result.exit_code == 1
 
 
-def test_a_torn_tail_is_told(partition: Partition) -> None:
+def test_a_torn_tail_is_reported(partition: Partition) -> None:
     segment = partition.log.active.path(LOG)
     last = rows(segment)[-1]
     segment.write_bytes(segment.read_bytes()[:-5])
@@ -178,7 +178,7 @@ def test_a_torn_tail_is_told(partition: Partition) -> None:
     assert result.exit_code == 1
 
 
-def test_an_index_that_the_log_does_not_bear_out_is_told_when_asked(partition: Partition) -> None:
+def test_an_index_that_contradicts_the_log_is_reported_when_asked(partition: Partition) -> None:
     partition.directory.close()
     first = partition.log.segments[0]
     for suffix, position, words in (
@@ -198,7 +198,7 @@ def test_an_index_that_the_log_does_not_bear_out_is_told_when_asked(partition: P
     assert "there is no log beside it" in dump_log(first.path(INDEX), "--deep").stderr
 
 
-def test_damage_in_one_file_keeps_no_other_from_being_told(partition: Partition) -> None:
+def test_damage_in_one_file_keeps_no_other_from_being_shown(partition: Partition) -> None:
     partition.directory.close()
     checkpoint = partition.path / "recovery-point-offset-checkpoint"
     checkpoint.write_text("0\n2\norders 0 1\n")
@@ -223,7 +223,7 @@ def contents(path: Path) -> dict[Path, tuple[int, bytes]]:
     return {one: (one.stat().st_mtime_ns, one.read_bytes()) for one in files}
 
 
-def test_what_is_no_such_file_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_file_that_dump_log_cannot_read_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     result = dump_log(tmp_path / "notes.txt")
     assert result.exit_code == 1 and "not a file that dump-log can read" in result.stderr
@@ -300,14 +300,14 @@ def assert_as_kafkas_tool(files: Sequence[Path]) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_our_files_are_told_as_kafkas_tool_tells_them(tmp_path: Path, state: Any) -> None:
+def test_our_files_are_shown_as_by_kafkas_tool(tmp_path: Path, state: Any) -> None:
     partition = state(tmp_path)
     assert_as_kafkas_tool(segment_files([tmp_path], LOG)[:3])
     assert dump_log(partition.path, "--deep").exit_code == 0
 
 
 @pytest.mark.kafka
-def test_kafkas_files_are_told_as_its_tool_tells_them(kafka: KafkaProcess) -> None:
+def test_kafkas_files_are_shown_as_by_its_tool(kafka: KafkaProcess) -> None:
     from confluent_kafka import Consumer, Producer
 
     settings = {"bootstrap.servers": kafka.bootstrap, "log_level": 0}

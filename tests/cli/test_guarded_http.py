@@ -77,7 +77,7 @@ def test_a_token_that_is_given_is_shown(trusted: tuple[OdradekProcess, Path]) ->
     assert "guess-99" not in run.stderr and len(run.stderr.splitlines()) == 1
 
 
-def test_a_certificate_of_strangers_is_told(trusted: tuple[OdradekProcess, Path]) -> None:
+def test_a_certificate_of_strangers_is_reported(trusted: tuple[OdradekProcess, Path]) -> None:
     broker, _ = trusted
     run = command("cleaner", "plan", "--url", address(broker))
     assert run.returncode == 1 and "SSL_CERT_FILE" in run.stderr

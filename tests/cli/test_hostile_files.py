@@ -138,7 +138,7 @@ def test_hostile_files_of_other_kinds_are_dumped_within_bounds(tmp_path: Path) -
         assert any(name in line for line in ended.stderr.splitlines()), name
 
 
-def test_what_is_no_regular_file_is_neither_opened_nor_followed(tmp_path: Path) -> None:
+def test_irregular_files_are_neither_opened_nor_followed(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "t-0"
     folder.mkdir(parents=True)
     (folder / f"{SEGMENT}.log").write_bytes(SOUND)
@@ -155,7 +155,7 @@ def test_what_is_no_regular_file_is_neither_opened_nor_followed(tmp_path: Path) 
     assert ended.returncode == 1 and "no regular file" in ended.stderr
 
 
-def test_what_a_record_holds_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_the_contents_of_a_record_do_nothing_to_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
     evil = EVIL.encode()

@@ -26,7 +26,7 @@ def _records(commands: Commands, topic: str) -> list[dict[str, str | None]]:
     return [json.loads(line) for line in shown.splitlines()]
 
 
-def test_what_was_counted_is_in_the_topic(commands: Commands, topic: str) -> None:
+def test_the_reported_counts_match_the_topic(commands: Commands, topic: str) -> None:
     load = ("--records", "3001", "--keys", "50", "--tombstones", "0.2", "--size", "20",
             "--producers", "2", "--compression", "lz4")  # fmt: skip
     found = commands.document("perf", "produce", topic, *load)
@@ -68,7 +68,7 @@ def test_all_records_of_a_round_trip_come_back(commands: Commands, topic: str) -
     assert "Round trip" in commands.shown("perf", "roundtrip", topic, "--seconds", "0.3")
 
 
-def test_a_load_that_is_refused_is_told(commands: Commands) -> None:
+def test_a_load_that_is_refused_is_reported(commands: Commands) -> None:
     topic = fresh("compacted")
     commands.shown("topics", "create", topic, "--compact")
     result = commands.run("perf", "produce", topic, "--keys", "0", "--records", "10")

@@ -63,7 +63,7 @@ def test_values_have_their_size_and_tombstones_their_share() -> None:
     assert {key for key, _ in _records(Load(0, UNIFORM, 3), 0, 100)} == {None}
 
 
-def test_a_distribution_is_read_or_told() -> None:
+def test_a_distribution_is_read_or_refused() -> None:
     kind = DistributionType()
     assert kind.convert("zipf:1.2", None, None) == Distribution("zipf", 1.2)
     assert kind.convert("zipf", None, None) == Distribution("zipf", 1.0)

@@ -26,6 +26,6 @@ def test_a_position_is_read(text: str, position: Position) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "start", "4.2", "--5", "@", "@soon", "2023-11-14", "9" * 19])
-def test_what_is_no_position_is_told(text: str) -> None:
+def test_a_text_that_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is none of: beginning, end, an offset"):
         PositionType().convert(text, None, None)

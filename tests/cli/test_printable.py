@@ -73,7 +73,7 @@ def test_a_dumped_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.count(WRITTEN) == 4 and len(shown.splitlines()) == 6
 
 
-def test_what_is_adopted_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adopted_names_are_shown_in_printable_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), highlight=False, width=500)
     adopt._show_pairs(console, "Taken over", [(EVIL, EVIL)])
     adopt._show_obstacles(console, [adopt.Obstacle(EVIL, f"[bold]{EVIL}")], force=False)
@@ -162,7 +162,7 @@ FAILURE = {"exception": EVIL, "retry_at_ms": 0}
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )  # fmt: skip
-def test_what_is_answered_over_http_is_printable(
+def test_answers_over_http_are_made_printable(
     arguments: tuple[str, ...], told: object, status: int
 ) -> None:
     assert r"a\x1b]0;owned\x07" in shown(told, *arguments, status=status)

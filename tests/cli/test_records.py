@@ -36,7 +36,7 @@ def test_json_that_is_consumed_can_be_produced_again(line: Line, timestamp_ms: i
 
 
 @given(st.binary())
-def test_any_line_is_a_record_or_told(line: bytes) -> None:
+def test_any_line_is_a_record_or_refused(line: bytes) -> None:
     try:
         read_json(line)
     except LineError as error:
@@ -60,7 +60,7 @@ def test_any_line_is_a_record_or_told(line: bytes) -> None:
         ('{"timestamp_ms": true}', "timestamp_ms is not a number"),
     ],
 )
-def test_what_is_wrong_with_an_object_is_told(line: str, told: str) -> None:
+def test_a_wrong_object_is_refused_with_the_reason(line: str, told: str) -> None:
     with pytest.raises(LineError, match=told):
         read_json(line.encode())
 
@@ -77,7 +77,7 @@ def test_a_key_ends_at_the_first_separator() -> None:
         split_line(b"p3 11", b"\t", None)
 
 
-def test_what_stands_for_null_is_a_null_and_an_empty_value_is_none() -> None:
+def test_the_word_for_null_is_a_null_and_an_empty_value_is_not() -> None:
     assert split_line(b"p3:NULL", b":", b"NULL") == Line(b"p3", None)
     assert split_line(b"", None, b"NULL") == Line(None, b"")
     assert split_line(b"p3:", b":", b"") == Line(b"p3", None)
@@ -93,7 +93,7 @@ def test_a_template_has_all_that_kcats_has() -> None:
     ("text", "told"),
     [("%q", "%q is none of"), ("%k %", "single %"), (r"%k\q", r"\\q is not an escape")],
 )
-def test_what_is_wrong_with_a_template_is_told(text: str, told: str) -> None:
+def test_a_wrong_template_is_refused_with_the_reason(text: str, told: str) -> None:
     with pytest.raises(LineError, match=told):
         template(text, b"")
 

@@ -52,7 +52,7 @@ def test_the_right_login(mechanism: str, broker: Secured, keys: Keys, tmp_path: 
         ("nothing", ("may require TLS or a login", "--client-config")),
     ],
 )
-def test_a_wrong_one_is_told_in_one_line(
+def test_a_wrong_login_is_reported_in_one_line(
     case: str, words: tuple[str, ...], broker: Secured, keys: Keys, tmp_path: Path
 ) -> None:
     login = {

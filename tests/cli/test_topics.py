@@ -37,11 +37,11 @@ def test_a_topic_is_created_described_altered_and_deleted(commands: Commands) ->
     assert name not in commands.shown("topics", "list")
 
 
-def test_what_is_there_is_told_unless_that_is_fine(commands: Commands) -> None:
+def test_an_existing_topic_is_refused_without_if_not_exists(commands: Commands) -> None:
     name, other = fresh("prices"), fresh("clicks")
     commands.shown("topics", "create", name)
     assert "(TOPIC_ALREADY_EXISTS)" in commands.refusal("topics", "create", name, other)
-    # What was not refused is there.
+    # The topic that was not refused is there.
     commands.shown("topics", "describe", other)
     done = commands.document("topics", "create", name, "--if-not-exists")
     assert done == {"topics": [{"topic": name, "outcome": "exists"}]}
@@ -113,7 +113,7 @@ def test_a_topic_unlike_any_other_is_to_be_created_only_where_records_go(
         (("topics", "list", "-X", "no.such.key=1"), "no.such.key"),
     ],
 )
-def test_what_a_broker_refuses_is_one_line_with_its_reason(
+def test_a_refusal_of_the_broker_is_one_line_with_its_reason(
     arguments: tuple[str, ...], told: str, commands: Commands
 ) -> None:
     assert told in commands.refusal(*arguments)
@@ -141,13 +141,13 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_told_before_a_broker_is_asked(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_reported_before_a_broker_is_asked(arguments: tuple[str, ...]) -> None:
     result = Commands(f"127.0.0.1:{free_port()}").run(*arguments)
     (line,) = result.stderr.splitlines()
     assert result.exit_code == 2 and line.startswith("odradek: ") and "--help`" in line
 
 
-def test_a_broker_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_broker_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"127.0.0.1:{free_port()}"
     # One that may yet come is waited for, and then for longer than this test may take.
     patient = functools.partial(Connection, connect_timeout_s=600.0)
@@ -166,7 +166,7 @@ def _wait_until_told(commands: Commands, whose: tuple[str, str], pattern: str) -
         assert time.monotonic() < deadline_s, told
 
 
-def test_settings_of_topics_brokers_and_groups_are_changed_and_told(commands: Commands) -> None:
+def test_settings_of_topics_brokers_and_groups_are_changed_and_shown(commands: Commands) -> None:
     topic, group = fresh("prices"), fresh("billing")
     commands.shown("topics", "create", topic)
     for kind, name, key, value in (

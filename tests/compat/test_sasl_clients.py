@@ -171,7 +171,7 @@ def test_a_client_fails_as_with_kafka(
 
 @pytest.mark.kafka
 @pytest.mark.interop
-def test_javas_client_is_told_the_same(ours: Listeners, theirs: Listeners) -> None:
+def test_javas_client_gets_the_same_answers(ours: Listeners, theirs: Listeners) -> None:
     lines = [_line(one.sasl, login) for one in (ours, theirs) for login in LOGINS.values()]
     told = _java(lines)
     half = len(LOGINS)

@@ -111,13 +111,15 @@ def test_node_id_and_broker_id_stand_for_each_other() -> None:
         ({"controller.quorum.fetch.timeout.ms": "x"}, "Not a number of type INT"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(values: dict[str, str], problem: str) -> None:
+def test_impossible_values_are_refused_with_their_place(
+    values: dict[str, str], problem: str
+) -> None:
     (told,) = problems(values)
     assert problem in told
     assert "--set" in told
 
 
-def test_contradictions_are_told_all_at_once() -> None:
+def test_contradictions_are_reported_all_at_once() -> None:
     values = {
         "log.cleaner.threads": "200",
         "max.connections.per.ip": "0",
@@ -156,7 +158,7 @@ def test_options_without_effect_are_described_with_their_values() -> None:
     assert entries["ssl.key.password"].sensitive
 
 
-def test_a_broker_that_was_told_its_own_values_is_the_same() -> None:
+def test_a_config_resolved_from_its_own_values_is_the_same() -> None:
     config = BrokerConfig(log_cleaner_threads=3, listeners=("PLAINTEXT://h:1",), log_dirs=("a",))
     assert resolve_broker([static(values_of(config))]).config == config
 

@@ -223,7 +223,9 @@ def test_synonyms_stand_in_kafkas_order_and_units(facts: dict[str, Any]) -> None
     assert ours == facts["synonyms"]
 
 
-def test_a_running_broker_may_be_told_what_kafkas_may(facts: dict[str, Any]) -> None:
+def test_the_same_options_may_change_in_a_running_broker_as_in_kafkas(
+    facts: dict[str, Any],
+) -> None:
     for name in set(BROKER_OPTION) - KAFKA_4_4 - OURS - NOT_DYNAMIC:
         assert BROKER_OPTION[name].dynamic == facts["updates"].get(name, ""), name
 
@@ -265,12 +267,12 @@ def test_descriptions_are_kafkas(facts: dict[str, Any]) -> None:
                 assert broker_entries[name] == entry, (name, static)
 
 
-def test_contradictions_in_a_topic_are_told_in_kafkas_words(facts: dict[str, Any]) -> None:
+def test_contradictions_in_a_topic_are_reported_in_kafkas_words(facts: dict[str, Any]) -> None:
     for values, problem in zip(TOPICS, facts["topics"], strict=True):
         assert _problem(resolve_topic, values) == problem
 
 
-def test_contradictions_in_a_broker_are_told_in_kafkas_words(facts: dict[str, Any]) -> None:
+def test_contradictions_in_a_broker_are_reported_in_kafkas_words(facts: dict[str, Any]) -> None:
     answers = facts["brokers"][: len(BROKERS)]
     for values, problem in zip(BROKERS, answers, strict=True):
         layer = Layer(Source.STATIC_BROKER, BASE | values)

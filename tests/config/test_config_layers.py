@@ -92,7 +92,7 @@ def test_a_setting_knows_the_line_that_it_begins_on() -> None:
     assert origins == {"a": "f line 3", "b": "f line 4", "c": "f line 6"}
 
 
-def test_a_malformed_escape_is_told_with_its_line() -> None:
+def test_a_malformed_escape_is_reported_with_its_line() -> None:
     with pytest.raises(ConfigError) as refused:
         from_properties("a=1\nb=\\u12\nc=\\uxyzw", "f")
     assert refused.value.problems == (
@@ -156,7 +156,7 @@ def test_a_file_of_any_bytes_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert static_layer(file).values == {"a": "\u00e9"}
 
 
-def test_all_that_is_wrong_with_the_settings_is_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_in_the_settings_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         static_layer(tmp_path / "none", {}, ["a", "=b", "c=d"])
     missing, *pairs = refused.value.problems

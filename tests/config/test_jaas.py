@@ -25,7 +25,7 @@ def quoted(text: str) -> str:
         st.from_regex(r"[a-z_]{1,9}", fullmatch=True), st.text(st.characters(codec="utf-8"))
     )
 )
-def test_what_was_quoted_is_read_back(options: dict[str, str]) -> None:
+def test_quoted_options_are_read_back(options: dict[str, str]) -> None:
     told = " ".join(f"{name}={quoted(text)}" for name, text in options.items())
     assert parse_jaas(f"{MODULE} required {told};") == LoginModule(MODULE, options)
 
@@ -45,7 +45,7 @@ def test_what_was_quoted_is_read_back(options: dict[str, str]) -> None:
         (f"{MODULE} required; {MODULE} required;", "has 2 login modules"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_place(text: str, problem: str) -> None:
+def test_a_mistake_is_reported_with_its_place(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as error:
         parse_jaas(text)
     assert "s3" not in str(error.value)

@@ -112,7 +112,7 @@ def test_only_what_listens_can_be_advertised() -> None:
     assert "Found PLAINTEXT,OTHER. The valid options" in problem
 
 
-def test_every_bad_listener_is_told() -> None:
+def test_every_bad_listener_is_reported() -> None:
     with pytest.raises(ConfigError) as error:
         _ = broker("x,y,PLAINTEXT://h:1").bound_endpoints
     assert len(error.value.problems) == 2

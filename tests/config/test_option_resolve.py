@@ -95,7 +95,7 @@ def test_the_source_of_the_lowest_number_wins(values: dict[Source, int]) -> None
     assert [one.source for one in entry.synonyms] == sorted(values)
 
 
-def test_an_entry_tells_all_that_describe_configs_asks_for() -> None:
+def test_an_entry_holds_all_that_describe_configs_asks_for() -> None:
     layers = [Layer(STATIC, {"a.list": "q , p"}), Layer(Source.DEFAULT, {"a.list": "b,a"})]
     assert resolve(Sample, layers).entries["a.list"] == Entry(
         name="a.list",
@@ -125,7 +125,7 @@ def test_a_secret_is_in_the_config_and_nowhere_in_the_trace() -> None:
     assert resolved.entries["a.secret"].sensitive
 
 
-def test_all_bad_values_are_told_at_once_with_where_they_were_written() -> None:
+def test_all_bad_values_are_reported_at_once_with_their_places() -> None:
     values = {"an.int": "-2", "a.boolean": "yes", "a.double": "1"}
     origins = {"an.int": "server.properties line 12"}
     with pytest.raises(ConfigError) as refused:

@@ -16,7 +16,7 @@ from config.resolution import Layer, Source
         ("listener.name.x.scram-sha-256.y", ("x", "scram-sha-256", "y")),
     ],
 )
-def test_a_listeners_setting_is_told_by_its_prefix(
+def test_a_setting_of_a_listener_is_recognized_by_its_prefix(
     name: str, parts: tuple[str, str, str]
 ) -> None:
     assert split_name(name) == ListenerName(*parts)

@@ -97,7 +97,9 @@ def test_it_may_be_written_anywhere_and_be_used_everywhere(secrets: Path) -> Non
         ({"config.providers": "", "a": "${env:HOME}"}, "config.providers does not name env"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_told(settings: dict[str, str], told: str) -> None:
+def test_a_reference_that_cannot_be_resolved_is_refused_with_the_reason(
+    settings: dict[str, str], told: str
+) -> None:
     assert told in refusal_of(settings, {"HOME": SECRET})
 
 

@@ -19,7 +19,7 @@ def read(**changes: str | None) -> Layer:
     return Layer(Source.STATIC_BROKER, kept, dict.fromkeys(kept, "file line 9"))
 
 
-def test_what_may_change_is_taken_over_with_where_it_was_written() -> None:
+def test_options_that_may_change_are_taken_over_with_their_places() -> None:
     plan = plan_reload(STARTED, read(log_retention_ms="2000", message_max_bytes="5000"))
     assert plan.changed == ("log.retention.ms", "message.max.bytes")
     assert plan.awaiting_restart == ()
@@ -30,7 +30,7 @@ def test_what_may_change_is_taken_over_with_where_it_was_written() -> None:
     assert plan.layer.origins["num.partitions"] == "file line 2"
 
 
-def test_what_is_gone_falls_back_to_its_default() -> None:
+def test_an_option_that_is_gone_falls_back_to_its_default() -> None:
     plan = plan_reload(STARTED, read(log_retention_ms=None))
     assert "log.retention.ms" not in plan.layer.values
     assert "log.retention.ms" not in plan.layer.origins
@@ -39,11 +39,11 @@ def test_what_is_gone_falls_back_to_its_default() -> None:
     assert list(differences(before, after)) == [Difference("log.retention.ms", "1000", None)]
 
 
-def test_what_takes_a_restart_stays_and_is_told() -> None:
+def test_options_that_need_a_restart_stay_and_are_reported() -> None:
     plan = plan_reload(STARTED, read(num_partitions="5", log_dirs=None, node_id="1"))
     assert plan.awaiting_restart == ("log.dirs", "num.partitions")
     assert plan.layer.values == STARTED.values
-    # It is told again as long as it is so.
+    # It is reported again as long as the file has the new value.
     assert plan_reload(plan.layer, read(num_partitions="5")).awaiting_restart == (
         "num.partitions",
     )
@@ -61,7 +61,7 @@ def test_secrets_are_in_no_difference() -> None:
     assert list(differences(old, new)) == []
 
 
-def test_what_a_listener_sets_waits_for_a_restart_as_the_option_does() -> None:
+def test_settings_of_a_listener_wait_for_a_restart_as_the_options_do() -> None:
     prefix = "listener.name.external."
     fixed = (
         f"{prefix}oauthbearer.sasl.oauthbearer.jwks.endpoint.url",

@@ -80,7 +80,7 @@ def refused(values: dict[str, str]) -> str:
         ),
     ],
 )
-def test_what_is_missing_is_named(values: dict[str, str], problem: str) -> None:
+def test_missing_settings_are_named(values: dict[str, str], problem: str) -> None:
     assert problem in refused(values)
 
 
@@ -97,7 +97,7 @@ def test_what_is_missing_is_named(values: dict[str, str], problem: str) -> None:
         },
     ],
 )
-def test_what_is_enough_is_accepted(values: dict[str, str]) -> None:
+def test_sufficient_settings_are_accepted(values: dict[str, str]) -> None:
     resolve_broker([Layer(Source.STATIC_BROKER, SASL | values)])
 
 
@@ -115,7 +115,7 @@ def test_a_mechanisms_users_are_its_own() -> None:
     assert jaas_of(other, other, "PLAIN") is None
 
 
-def test_a_running_broker_is_told_users_by_listener_and_mechanism() -> None:
+def test_users_are_set_in_a_running_broker_by_listener_and_mechanism() -> None:
     check_dynamic(USERS, per_broker=True)
     with pytest.raises(ConfigError, match="at default cluster level"):
         check_dynamic(USERS, per_broker=False)
@@ -153,7 +153,7 @@ def test_users_of_scram_are_read_as_kafkas_tool_reads_them() -> None:
         ("SCRAM-SHA-256=[name=a,password=s3cret] x", "user 1: write it as"),
     ],
 )
-def test_what_is_wrong_with_users_of_scram_is_told_by_number(text: str, problem: str) -> None:
+def test_a_mistake_in_users_of_scram_is_reported_with_its_number(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as error:
         parse_scram_users(text)
     assert "s3cret" not in str(error.value)

@@ -64,7 +64,7 @@ def test_a_topics_name_in_the_brokers_settings_means_nothing() -> None:
     assert resolve_topic({}, layers).config == TopicConfig()
 
 
-def test_a_bad_fallback_is_told_under_the_name_it_was_written_with() -> None:
+def test_a_bad_fallback_is_reported_under_the_name_it_was_written_with() -> None:
     with pytest.raises(ConfigError) as refused:
         resolve_topic({}, [static({"log.roll.ms": "0"})])
     assert str(refused.value) == (

@@ -53,5 +53,5 @@ def test_ids_that_came_with_the_request_stand_for_themselves_in_any_order() -> N
 
 
 @pytest.mark.parametrize("theirs", [[], [THEIRS, OTHER]])
-def test_an_item_more_or_less_is_told(theirs: list[bytes]) -> None:
+def test_an_item_more_or_less_is_a_difference(theirs: list[bytes]) -> None:
     assert differences(Pairs(1, 2), [OURS], theirs)

@@ -61,7 +61,7 @@ def test_each_block_of_commands_is_run_or_says_why_not(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page: Path) -> None:
+def test_parts_of_an_item_of_a_list_are_indented_by_four(page: Path) -> None:
     astray, fence, before = [], "", ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         ticks = re.match(r"\s*(`{3,}|)", line)
@@ -91,7 +91,7 @@ def test_most_of_what_is_shown_is_run() -> None:
     assert sum(block.is_run for block in told) > len(told) / 2
 
 
-def test_blocks_are_told_apart(tmp_path: Path) -> None:
+def test_blocks_are_recognized_by_their_kind(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "Text.\n\n    odradek topics list\n\n"

@@ -19,7 +19,7 @@ TIME_MAX_S = 600
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(1200)]
 
 
-def test_what_was_acknowledged_survives_kill_9(start_broker: StartBroker) -> None:
+def test_acknowledged_records_survive_kill_9(start_broker: StartBroker) -> None:
     broker = start_broker(SETTINGS)
     siege = Siege(broker)
     siege.run(KILLS, seed=FIRST_SEED, time_max_s=TIME_MAX_S)

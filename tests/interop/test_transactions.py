@@ -60,7 +60,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+def test_committed_records_are_read_and_aborted_ones_are_not(
     broker: Broker, program: Program, topic: str
 ) -> None:
     with program.transactional(broker.bootstrap, topic) as producer:

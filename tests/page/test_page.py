@@ -190,7 +190,7 @@ def test_the_search_finds_a_key(service: Service, page: Page) -> None:
     expect(rows).to_contain_text("p17")
 
 
-def test_what_is_cut_of_a_record_is_said(service: Service, page: Page) -> None:
+def test_the_page_says_how_much_of_a_record_is_cut(service: Service, page: Page) -> None:
     service.create("prices", internal_segment_bytes="1000000")
     producer = Producer({"bootstrap.servers": service.bootstrap, "log_level": 0})
     headers = [("n" * 5_000, b"w" * 5_000), *((f"h{at}", b"1") for at in range(120))]
@@ -227,7 +227,7 @@ def test_a_group_s_lag_goes_down_as_it_reads(service: Service, page: Page) -> No
         consumer.close()
 
 
-def test_what_is_not_there_is_said(service: Service, page: Page) -> None:
+def test_the_page_says_that_a_topic_is_missing(service: Service, page: Page) -> None:
     page.goto("/#/topic/price")
     expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
     expect(page.get_by_role("main")).to_contain_text("there is no topic price")

@@ -175,7 +175,7 @@ def test_records_that_come_out_of_order_are_found(spark: SparkSession) -> None:
 
 
 @pytest.mark.interop
-def test_the_command_tells_people_and_programs_and_exits_with_1(damaged: Damaged) -> None:
+def test_the_command_reports_in_text_and_json_and_exits_with_1(damaged: Damaged) -> None:
     report_file = damaged.folder / "report.json"
     command = [
         *(sys.executable, "-m", "pipeline.audit", "--topic", TOPIC),

@@ -144,7 +144,7 @@ def test_a_job_runs_by_spark_submit(scene: Scene) -> None:
     }
 
 
-def test_spark_submit_without_the_packages_is_told_which(scene: Scene) -> None:
+def test_spark_submit_without_the_packages_fails_and_names_them(scene: Scene) -> None:
     done = scene.try_to_run(
         "materialize", "--table", f"{scene.folder}/none", "--available-now", submitted=()
     )

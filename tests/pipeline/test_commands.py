@@ -39,7 +39,7 @@ JARS = frozenset({"spark-core_2.13-4.0.0.jar"})
         (["--topic", "a", "--keep-snapshots", "0"], "--keep-snapshots"),
     ],
 )
-def test_a_bad_option_is_told_before_spark_starts(
+def test_a_bad_option_is_refused_before_spark_starts(
     arguments: list[str], told: str, tmp_path: Path
 ) -> None:
     result = CliRunner().invoke(latest_command, ["--table", str(tmp_path / "table"), *arguments])
@@ -122,7 +122,7 @@ def test_the_users_packages_are_added_and_replace_other_versions(
     assert settings["spark.jars.packages"] == wanted
 
 
-def test_what_spark_submit_was_told_wins_over_defaults_and_the_command_over_that(
+def test_spark_submits_options_win_over_defaults_and_the_commands_win_over_both(
     tmp_path: Path,
 ) -> None:
     submitted = {
@@ -137,7 +137,7 @@ def test_what_spark_submit_was_told_wins_over_defaults_and_the_command_over_that
     assert settings["spark.sql.shuffle.partitions"] == "64"
     assert settings["spark.executor.memory"] == "5g"
     assert settings.items() >= DELTA.settings.items()
-    # Java runs already: what is asked for now is never fetched.
+    # Java runs already: a package that is asked for now is never fetched.
     assert not {name for name in settings if name.startswith("spark.jars")}
     chosen = session_settings(replace(options, master="local[1]"), JARS, "4.0.0", submitted)
     assert chosen["spark.master"] == "local[1]"
@@ -185,7 +185,7 @@ def test_jars_that_are_named_are_not_fetched(wildcard: bool, tmp_path: Path) -> 
         ("", "--debug"),
     ],
 )
-def test_a_failed_start_is_told_in_one_line(report: str, told: str, tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_in_one_line(report: str, told: str, tmp_path: Path) -> None:
     settings = session_settings(SessionOptions(tmp_path), JARS, "4.0.0")
     line = explain_start(report, settings, 24)
     assert told in line

@@ -39,7 +39,7 @@ def test_a_spark_that_has_a_connector_takes_its_own(spark: str, connector: str) 
     assert KAFKA.coordinates(spark).split(":")[-1] == connector
 
 
-def test_a_spark_that_delta_lake_does_not_work_with_is_told() -> None:
+def test_a_spark_that_delta_lake_does_not_work_with_is_refused() -> None:
     assert DELTA.coordinates("4.2.9")
     told = r"delta-spark has nothing for Spark 4\.3\.0 yet.*<4\.3"
     with pytest.raises(PipelineError, match=told):
@@ -86,7 +86,7 @@ def test_nothing_is_fetched_where_the_connector_is_there(prefix: str, tmp_path: 
     assert package_settings([KAFKA], jars, "4.0.0", tmp_path) == {}
 
 
-def test_what_a_package_needs_is_set_though_the_distribution_holds_it(tmp_path: Path) -> None:
+def test_settings_of_a_package_are_set_though_the_distribution_holds_it(tmp_path: Path) -> None:
     jars = DISTRIBUTION | {"delta-spark_2.13-4.0.1.jar"}
     assert package_settings([DELTA], jars, "4.0.0", tmp_path) == DELTA.settings
     both = package_settings([KAFKA, DELTA], jars, "4.0.0", tmp_path)
@@ -98,7 +98,7 @@ def test_the_version_of_spark_is_read_from_its_jars() -> None:
     assert spark_version({"spark-core_2.12-3.5.0.jar", "scala-library-2.13.jar"}) is None
 
 
-def test_ivy_is_told_of_maven_central_alone_and_of_no_address() -> None:
+def test_ivy_knows_maven_central_alone_and_no_address() -> None:
     settings = ElementTree.fromstring(IVY_SETTINGS)
     resolvers = {element.tag for element in settings.iter() if element.get("m2compatible")}
     assert resolvers == {"ibiblio"}
@@ -121,7 +121,7 @@ def test_settings_of_another_version_are_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "ivysettings.xml").read_text() == IVY_SETTINGS
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match="--cache"):
         prepare(tmp_path / "file" / "spark-4.0.0")

@@ -66,7 +66,7 @@ def test_bytes_of_the_message_are_read_as_before_and_the_field_is_empty(
         ),
     ],
 )
-def test_what_lacks_the_message_is_refused(
+def test_a_descriptor_set_without_the_message_is_refused(
     descriptor_set: bytes, message: str, told: str
 ) -> None:
     with pytest.raises(PipelineError, match=told):

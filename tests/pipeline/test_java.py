@@ -48,7 +48,7 @@ def test_an_old_java_is_refused_with_its_version(tmp_path: Path) -> None:
         require_java({"JAVA_HOME": str(home)})
 
 
-def test_a_java_that_cannot_be_run_is_told(tmp_path: Path) -> None:
+def test_a_java_that_cannot_be_run_is_reported(tmp_path: Path) -> None:
     home = _fake_java(tmp_path, "17")
     (home / "bin" / "java").chmod(0o644)
     with pytest.raises(PipelineError, match="does not run"):

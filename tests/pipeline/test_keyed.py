@@ -59,7 +59,7 @@ def test_a_condition_makes_tombstones_and_null_is_no_condition(table: DataFrame)
 
 
 @pytest.mark.parametrize("keyed", [Keyed(["no"]), Keyed(["id"], value="no")])
-def test_a_column_that_is_not_there_is_told_with_those_that_are(
+def test_a_missing_column_is_reported_with_those_that_are_there(
     table: DataFrame, keyed: Keyed
 ) -> None:
     with pytest.raises(PipelineError, match=r"no column 'no': .* id, a name, raw, deleted"):

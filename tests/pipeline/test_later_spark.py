@@ -34,7 +34,7 @@ PYTHON, LIBS = BUILDS / "spark" / "python", BUILDS / "spark" / "libs"
 ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
 
 
-def test_what_is_kept_of_a_topic_equals_it(tmp_path: Path) -> None:
+def test_the_tables_of_a_topic_equal_it(tmp_path: Path) -> None:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("not installed: java and mvn")
     assert PYTHON.exists() and LIBS.exists(), "PySpark 4.2.0 is not there: run `make interop`"

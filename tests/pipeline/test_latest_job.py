@@ -171,7 +171,7 @@ def test_a_pattern_reads_every_topic_that_matches_into_one_table(
 
 
 @pytest.mark.interop
-def test_a_missing_topic_is_told_in_one_line(broker_bootstrap: str, tmp_path: Path) -> None:
+def test_a_missing_topic_is_reported_in_one_line(broker_bootstrap: str, tmp_path: Path) -> None:
     arguments = ["--bootstrap-servers", broker_bootstrap, "--topic", "no-such-topic"]
     done = subprocess.run(
         _command(*arguments, "--table", str(tmp_path / "table"), "--available-now"),

@@ -191,13 +191,13 @@ def test_a_value_that_does_not_fit_the_schema_stops_the_job_with_its_offset(
     assert bytes(rows[b"1"]["mismatched"]) == bad
 
 
-def test_a_schema_that_is_none_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_schema_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     job = replace(_job(tmp_path), values=ValueFormat(Format.JSON, "id BIGNIT"))
     with pytest.raises(PipelineError, match="--schema 'id BIGNIT' is not a Spark schema"):
         _apply(spark, job, [b"{}"])
 
 
-def test_another_schema_than_the_tables_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_schema_than_the_tables_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     _apply(spark, _job(tmp_path), [b"x"])
     with pytest.raises(PipelineError, match="the column value is binary, not struct<id:bigint"):
         _apply(spark, replace(_job(tmp_path), values=JSON), [b'{"id": 1}'])

@@ -51,7 +51,7 @@ def test_the_ticket_services_table_of_ratios() -> None:
     assert dirty_ratios(1.0, 1.0)[0].days_between_runs is None
 
 
-def test_cleaned_offsets_are_read_and_bad_files_told(tmp_path: Path) -> None:
+def test_cleaned_offsets_are_read_and_bad_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cleaner-offset-checkpoint"
     assert cleaned_offsets(path) == {}
     path.write_text("0\n2\na.b-c 0 7\nd 12 42\n")
@@ -62,7 +62,7 @@ def test_cleaned_offsets_are_read_and_bad_files_told(tmp_path: Path) -> None:
             cleaned_offsets(path)
 
 
-def test_what_is_clean_and_what_is_active_is_left_out(tmp_path: Path) -> None:
+def test_clean_and_active_segments_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     for base in (0, 10, 20):
         records = [Record(at, 1, b"k", b"v") for at in range(base, base + 10)]
@@ -86,7 +86,7 @@ def test_a_partition_in_two_folders_is_refused(tmp_path: Path) -> None:
         find_partitions({"path": f"{tmp_path / 'a'},{tmp_path / 'b'}"}, OPTIONS)
 
 
-def test_what_is_missing_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_before_spark_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(plan_command, ["--path", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.output == f"Error: {tmp_path}/nowhere does not exist: change option path\n"
@@ -141,7 +141,7 @@ def test_neighbours_and_sums_are_what_a_plain_walk_finds(spark: SparkSession) ->
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_command_tells_people_and_programs_and_draws(tmp_path: Path) -> None:
+def test_the_command_reports_in_text_and_json_and_draws(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "orders-0"
     for base in (0, 1000, 2000):
         records = [

@@ -40,7 +40,7 @@ EAGER = TopicConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0, segme
     ("map_bytes", "gap"),
     [pytest.param(16 << 20, 0, marks=pytest.mark.interop), (4_000, 100_000)],
 )
-def test_one_run_of_odradek_is_foretold(
+def test_one_run_of_odradek_is_predicted(
     spark: SparkSession, tmp_path: Path, map_bytes: int, gap: int
 ) -> None:
     world, chance = World(tmp_path / "data", EAGER), random.Random(map_bytes + gap)
@@ -86,7 +86,7 @@ def test_one_run_of_odradek_is_foretold(
         ),
     ],
 )
-def test_the_runs_of_kafka_and_of_odradek_are_foretold(
+def test_the_runs_of_kafka_and_of_odradek_are_predicted(
     spark: SparkSession, tmp_path: Path, keys: np.ndarray, value_bytes: int, segment_bytes: int
 ) -> None:
     load = Load([keys], value_bytes, segment_bytes)

@@ -63,7 +63,7 @@ CHECKED = st.one_of(st.integers(8, 11), st.integers(16, 190))
     st.sampled_from([100, 10_000]),
     st.sampled_from(Codec),
 )
-def test_a_damaged_batch_is_told_or_alone_left_out(
+def test_a_damaged_batch_is_reported_or_left_out_alone(
     number: int, at: int, flipped: int, is_last: bool, chunk_bytes: int, codec: Codec
 ) -> None:
     batches = [bytearray(batch(one, codec)) for one in range(COUNT)]
@@ -99,7 +99,7 @@ def test_a_damaged_batch_is_told_or_alone_left_out(
 
 
 @given(st.integers(1, COUNT - 2), st.integers(-40, 40), st.booleans())
-def test_offsets_that_do_not_follow_are_told_and_cost_one_batch_at_most(
+def test_offsets_that_do_not_follow_are_reported_and_cost_one_batch_at_most(
     number: int, wrong_by: int, is_last: bool
 ) -> None:
     batches = [bytearray(batch(one)) for one in range(COUNT)]
@@ -200,7 +200,7 @@ def test_an_old_message_that_is_damaged_is_left_out(tmp_path: Path) -> None:
     assert offsets(tmp_path, onDamage="skip") == [0, 2, 3, *offsets_of([3])]
 
 
-def test_what_is_left_out_is_logged_and_counted(
+def test_damage_that_is_left_out_is_logged_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     batches = [bytearray(batch(one)) for one in range(4)]
@@ -219,7 +219,7 @@ def test_what_is_left_out_is_logged_and_counted(
     ]
 
 
-def test_a_segment_that_is_gone_or_exchanged_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_or_exchanged_segment_is_reported_with_advice(tmp_path: Path) -> None:
     from pipeline.segment_arrow import arrow_schema
     from pipeline.segment_rows import read_segment
 
@@ -259,7 +259,7 @@ def test_a_search_for_batches_takes_time_in_proportion_to_the_file() -> None:
         assert time.process_time() - begun_s < 30
 
 
-def test_what_is_no_regular_file_is_told_in_a_line() -> None:
+def test_an_irregular_file_is_reported_in_a_line() -> None:
     with partition_folder() as folder:
         write_segment(folder, 0, [batch(0)])
         os.mkfifo(folder / f"{2:020d}.log")

@@ -86,7 +86,7 @@ def test_topics_and_partitions_are_chosen_by_name(data: Path) -> None:
         ("", {"topic": "c", "partition": "1"}, "has a partition 1"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(
+def test_a_path_that_cannot_be_read_is_reported_in_one_line(
     data: Path, path: str, options: dict[str, str], told: str
 ) -> None:
     touch(data / "empty")
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_told_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_what_a_filter_excludes_is_no_error(data: Path) -> None:
+def test_partitions_that_a_filter_excludes_are_no_error(data: Path) -> None:
     options = parse_options({"path": str(data)})
     assert find_segments(options, Selection(topics=frozenset({"d"}))) == []
     segments = find_segments(options, Selection(partition_span=Span(1, 9)))
@@ -119,7 +119,7 @@ def test_nothing_is_read_while_segments_are_exchanged(
     assert len(found(data)) == 4
 
 
-def test_a_list_that_changes_while_it_is_made_is_made_anew(
+def test_a_list_that_changes_while_it_is_made_is_made_again(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = data / "a-b-0"

@@ -278,7 +278,7 @@ def test_old_formats_are_read_beside_the_new_one(
     assert all(row["producer_id"] == row["sequence"] == -1 for row in rows)
 
 
-def test_an_old_message_tells_its_own_size_codec_and_append_time(tmp_path: Path) -> None:
+def test_an_old_message_has_its_own_size_codec_and_append_time(tmp_path: Path) -> None:
     records = [Record(at, 5, b"key", b"value") for at in range(2)]
     entries = [encode_entry(0, records[0]), encode_wrapper(1, Codec.GZIP, records[1:], 9)]
     write_segment(tmp_path / "orders-0", 0, entries)

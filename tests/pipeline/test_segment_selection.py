@@ -146,7 +146,7 @@ def test_a_narrowed_selection_loses_no_row_and_honours_what_it_does_not_return(
         IsNotNull(("timestamp",)),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark(odd: object) -> None:
+def test_filters_that_are_not_understood_are_left_to_spark(odd: object) -> None:
     assert narrow(Selection(), [odd]) == (Selection(), [odd])
 
 
@@ -182,7 +182,7 @@ def test_options_are_known_by_their_names_in_any_case() -> None:
     assert (options.on_damage, options.columns) == ("skip", ("offset", "topic"))
 
 
-def test_what_is_not_given_selects_everything() -> None:
+def test_options_that_are_not_given_select_everything() -> None:
     options = parse_options({"paths": json.dumps(["/a,b", "/c"])})
     assert options.paths == ("/a,b", "/c")
     assert options.selection == Selection()
@@ -206,7 +206,7 @@ def test_what_is_not_given_selects_everything() -> None:
         ({"path": "x", "columns": "key,key"}, "named twice"),
     ],
 )
-def test_an_option_that_cannot_be_read_is_told_by_its_name(
+def test_an_option_that_cannot_be_read_is_reported_by_its_name(
     options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(PipelineError) as error:

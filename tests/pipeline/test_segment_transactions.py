@@ -118,7 +118,7 @@ def test_a_marker_in_a_damaged_segment_is_not_taken_for_none(tmp_path: Path) -> 
     assert row["aborted"] is True
 
 
-def test_what_cleaning_leaves_of_a_transaction_is_read(tmp_path: Path) -> None:
+def test_the_remains_of_a_cleaned_transaction_are_read(tmp_path: Path) -> None:
     gone = marker(3, 1, commit=False)
     batches = [
         data(0, 1),

@@ -149,7 +149,7 @@ def test_control_records_come_when_asked_for(spark: SparkSession, mixed: Topic) 
     assert sorted(map(tuple, markers.distinct().collect())) == [(True, False), (True, True)]
 
 
-def test_what_cannot_be_read_is_told_in_one_line_through_spark(
+def test_data_that_cannot_be_read_is_reported_in_one_line_through_spark(
     spark: SparkSession, mixed: Topic, copied: Path
 ) -> None:
     damaged = next(iter(sorted((copied / f"{mixed.name}-1").glob("*.log"))))
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_told_in_one_line_through_spark(
     ]
 
 
-def test_a_topics_contents_are_told_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topics_contents_are_shown_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
     records = [Record(at, 1_700_000_000_000 + at, b"k", b"v" * at or None) for at in range(4)]
     batches = [encode_batch(records[:3]), encode_batch(records[3:], base_offset=3)]
     write_segment(tmp_path / "orders-0", 0, batches[:1])
@@ -200,7 +200,7 @@ def test_a_topics_contents_are_told_as_a_table(spark: SparkSession, tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_the_command_tells_what_is_wrong_before_spark_starts(tmp_path: Path) -> None:
+def test_the_command_reports_a_missing_path_before_spark_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(segments_command, ["--path", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.output == f"Error: {tmp_path}/nowhere does not exist: change option path\n"

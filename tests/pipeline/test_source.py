@@ -89,7 +89,7 @@ def test_one_address_that_accepts_is_enough() -> None:
         require_broker(f"127.0.0.1:{closed},127.0.0.1:{listening.getsockname()[1]}")
 
 
-def test_a_broker_that_nobody_runs_is_told_with_its_address() -> None:
+def test_a_broker_that_nobody_runs_is_reported_with_its_address() -> None:
     with _closed_port() as port, pytest.raises(PipelineError, match=f"127.0.0.1:{port} .*refused"):
         require_broker(f"127.0.0.1:{port}")
 
@@ -112,13 +112,13 @@ def test_a_broker_that_nobody_runs_is_told_with_its_address() -> None:
         ),
     ],
 )
-def test_what_spark_says_is_told_in_one_line(said: str, told: str) -> None:
+def test_errors_of_spark_are_explained_in_one_line(said: str, told: str) -> None:
     line = explain(RuntimeError(said), where="the broker at b:1", what="topic t")
     assert told in line
     assert "\n" not in line
 
 
-def test_the_cause_is_told_rather_than_what_it_is_wrapped_in() -> None:
+def test_the_cause_is_reported_rather_than_its_wrapper() -> None:
     try:
         try:
             raise RuntimeError("UnknownTopicOrPartitionException")

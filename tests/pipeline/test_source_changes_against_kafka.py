@@ -79,7 +79,9 @@ def test_records_that_were_deleted_before_they_were_read(both: Both, fails: bool
 
 @pytest.mark.parametrize("count", [5, 30])
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_was_made_anew(both: Both, fails: bool, count: int) -> None:
+def test_a_topic_created_again_is_read_or_refused_as_with_kafka(
+    both: Both, fails: bool, count: int
+) -> None:
     def play(side: Side) -> Played:
         name = f"again-{fails}-{count}"
         stream = _read_once(side, name, fails)
@@ -88,7 +90,7 @@ def test_a_topic_that_was_made_anew(both: Both, fails: bool, count: int) -> None
         side.topics.send(name, numbered(count, first=100))
         return stream.run_to_end()
 
-    # A topic that is longer than it was tells nothing of what it was.
+    # A topic that is longer than before does not show that it was replaced.
     _compare(both, play, fails and count < 10)
 
 

@@ -209,7 +209,7 @@ def test_a_wrong_count_is_refused(count: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("size", [17, 40, 200])
-def test_older_magic_is_told_apart_from_damage(magic: int, size: int) -> None:
+def test_older_magic_is_distinguished_from_damage(magic: int, size: int) -> None:
     message = struct.pack(">qiib", 0, 22, 0, magic).ljust(size, b"\0")
     with pytest.raises(UnsupportedMagic) as refusal:
         read_header(message)

@@ -154,7 +154,7 @@ def test_parts_are_gathered_back_to_back(parts: list[bytes | None], between: byt
 @pytest.mark.parametrize(
     ("position", "length", "room"), [(-1, 2, 9), (8, 3, 9), (11, 1, 9), (0, 9, 8)]
 )
-def test_what_lies_outside_or_finds_no_room_is_not_copied(
+def test_ranges_that_lie_outside_or_find_no_room_are_not_copied(
     position: int, length: int, room: int
 ) -> None:
     out = np.zeros(room, np.uint8)

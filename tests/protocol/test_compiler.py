@@ -140,7 +140,7 @@ def test_a_flexible_version_has_compact_lengths_and_a_tagged_section() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_a_version_lacks_comes_back_as_its_default(version: int) -> None:
+def test_fields_that_a_version_lacks_come_back_as_their_defaults(version: int) -> None:
     full = everything(
         title="title",
         origin=Point(x=1, y=5),

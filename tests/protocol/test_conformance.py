@@ -164,7 +164,7 @@ def test_the_same_versions_are_flexible(cls: type, version: int) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("cls", [cls for cls in MESSAGES if info_of(cls).key >= 0], ids=label)
-def test_what_has_a_key_has_kafkas(cls: type) -> None:
+def test_every_message_with_a_key_has_kafkas_key(cls: type) -> None:
     require_jars()
     assert info_of(cls).key == specs()[cls.__name__]["apiKey"]
 

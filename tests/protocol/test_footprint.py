@@ -77,7 +77,7 @@ def test_no_array_takes_more_than_it_is_charged_for(cls: type, version: int) -> 
                 decode_prefix(cls, version, frame, 0, limit)
 
 
-def test_what_is_refused_was_never_made() -> None:
+def test_a_refused_request_was_never_built() -> None:
     topics = 1_000_000
     version = 9
     body = struct.pack(">BBBB", 0xC1, 0x84, 0x3D, 0) + bytes((1, 0)) * topics + bytes(4)
@@ -202,7 +202,7 @@ def _create_topics(count: int) -> Any:
         (_create_topics, PARTITIONS_PER_REQUEST_MAX, (4, 7)),
     ],
 )
-def test_what_a_client_may_send_is_decoded(
+def test_large_requests_that_a_client_may_send_are_decoded(
     make: Callable[[int], Any], count: int, versions: tuple[int, ...]
 ) -> None:
     message = make(count)

@@ -256,7 +256,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_reader_would_understand_is_refused(name: str) -> None:
+def test_messages_that_no_reader_would_understand_are_refused(name: str) -> None:
     with pytest.raises((CorruptBatch, CorruptCompression)):
         decode_entry(REFUSED[name])
 

@@ -73,7 +73,7 @@ def build(
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
-def test_what_kafka_writes_is_read(oracle: Oracle, magic: int, codec: Codec) -> None:
+def test_messages_that_kafka_writes_are_read(oracle: Oracle, magic: int, codec: Codec) -> None:
     @settings(properties, max_examples=25)
     @given(message_sets(magic), st.none() | st.integers(0, 2**45))
     def check(records: list[Record], append_time: int | None) -> None:

@@ -218,7 +218,7 @@ def record(offset_delta: int, delta: int = 0, key: bytes | None = b"key", **othe
         (record(0, key=None) + b"\x02", 2, RecordStatus.BAD_SIZE, 1),
     ],
 )
-def test_each_status_tells_the_first_record_at_fault(
+def test_each_status_names_the_first_record_at_fault(
     octets: bytes, count: int, status: RecordStatus, index: int
 ) -> None:
     for validate in (validate_records_plain, records.validate_records):

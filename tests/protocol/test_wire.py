@@ -52,7 +52,7 @@ def test_taken_bytes_are_a_slice_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 4, 2**31 - 1])
-def test_what_is_not_there_cannot_be_taken(size: int) -> None:
+def test_bytes_that_are_not_there_cannot_be_taken(size: int) -> None:
     with pytest.raises(ProtocolError):
         wire.take(memoryview(b"abcdef"), 3, size)
 

@@ -210,7 +210,7 @@ def test_a_clean_stop_right_after_the_log_has_moved() -> None:
     assert not world.fs.exists(A / "orders-0")
 
 
-def test_what_a_stale_directory_has_past_a_crash_never_comes_back() -> None:
+def test_records_of_a_stale_directory_past_a_crash_never_come_back() -> None:
     """One that was led again since goes before one that reaches further."""
     world = filled()
     copy = Copy(world.fs, world.log, world.a, world.b)

@@ -332,7 +332,7 @@ def test_the_batches_of_one_request_unpack_to_so_much_together() -> None:
     log.append(batch(), now_ms=NOW, allowance=allowance)  # what is not packed costs nothing
 
 
-def test_what_fails_to_unpack_counts_as_if_it_had_not() -> None:
+def test_a_batch_that_fails_to_unpack_counts_against_the_allowance() -> None:
     config = replace(DEFAULT, max_decompressed_message_bytes=500)
     log = Partition(CrashFileSystem(), config=config).log
     allowance = Allowance()

@@ -104,7 +104,7 @@ def test_an_append_succeeds_whole_or_not_at_all(turns: set[int], batches: int) -
     assert killed.batches() == found
 
 
-def test_what_an_append_could_not_take_back_is_cut_off_at_the_end() -> None:
+def test_bytes_that_an_append_could_not_take_back_are_cut_off_at_the_end() -> None:
     """The write fails half way, and so does the truncation after it."""
     fs, partition = filled(3)
     size = partition.log.active.size_bytes
@@ -136,7 +136,7 @@ def test_a_segment_sealed_right_after_a_flush_is_flushed_with_its_indexes() -> N
             assert after.read_bytes(sealed.path(kind)) == fs.read_bytes(sealed.path(kind))
 
 
-def test_what_a_failed_sync_has_forgotten_is_written_again() -> None:
+def test_bytes_that_a_failed_sync_has_forgotten_are_written_again() -> None:
     """Linux counts pages as clean that it could not write back: the next sync is no proof."""
     fs, partition = filled(3)
     fs.failed_sync_forgets = True

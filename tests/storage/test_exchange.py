@@ -186,7 +186,9 @@ def test_a_stop_settles_it(gap: int) -> None:
 
 @Gap
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_log_that_is_loaded_anew_has_what_recovery_decided(gap: int, is_late: bool) -> None:
+def test_a_log_that_is_loaded_again_has_the_segments_that_recovery_chose(
+    gap: int, is_late: bool
+) -> None:
     """The thread removes its segment when it hears of it, before the reload or after it."""
     world = World()
     partition = world.partition
@@ -239,8 +241,8 @@ def test_a_sync_that_is_refused_undoes_it_or_leaves_the_rest_for_later(refused: 
     assert all(survived == expected for survived in world.survivors())
 
 
-def test_what_an_undoing_could_not_remove_is_removed_before_the_next_one() -> None:
-    """Recovery would take two of them for one, and what lies between them for replaced."""
+def test_files_that_an_undoing_could_not_remove_are_removed_before_the_next_one() -> None:
+    """Recovery would take two of them for one, and all between them for replaced."""
     world = World()
     partition, log = world.partition, world.partition.log
 

@@ -102,7 +102,7 @@ def test_modification_times(home: tuple[FileSystem, Path]) -> None:
     assert fs.modified_ms(path / "file") == 1_234_567_890_123
 
 
-def test_what_is_not_there_is_refused_with_its_path(home: tuple[FileSystem, Path]) -> None:
+def test_a_missing_file_is_refused_with_its_path(home: tuple[FileSystem, Path]) -> None:
     fs, path = home
     missing = path / "missing"
     for operation in (fs.open, fs.size, fs.list, fs.read_bytes, fs.sync_directory):
@@ -233,7 +233,7 @@ def test_a_crash_may_keep_any_sectors_of_a_write() -> None:
     assert b"a" * SECTOR_BYTES + bytes(SECTOR_BYTES) + b"c" in found
 
 
-def test_what_a_failed_sync_has_forgotten_is_read_until_the_crash() -> None:
+def test_bytes_that_a_failed_sync_has_forgotten_are_read_until_the_crash() -> None:
     fs, path = CrashFileSystem(), Path("/file")
     fs.write_bytes(path, b"forgotten")
     fs.sync_directory(path.parent)

@@ -179,7 +179,7 @@ def test_a_directory_without_any_is_refused(tmp_path: Path) -> None:
     ],
     ids=["type", "version", "frame"],
 )
-def test_what_a_newer_kafka_wrote_is_refused(tmp_path: Path, value: bytes) -> None:
+def test_records_of_a_newer_kafka_are_refused(tmp_path: Path, value: bytes) -> None:
     write_log(tmp_path, batch([value], 0))
     with pytest.raises(NewerFormat, match=r"from a Kafka newer than 4\.3"):
         names(tmp_path)

@@ -143,7 +143,7 @@ def test_a_new_directory_belongs_to_nobody() -> None:
         ("orders-1.0123456789abcdef0123456789abcdef-stray", None),
     ],
 )
-def test_which_names_are_partitions(name: str, found: tuple[str, int] | None) -> None:
+def test_names_of_partitions_are_recognized(name: str, found: tuple[str, int] | None) -> None:
     fs = CrashFileSystem()
     directory = LogDirectory(fs, DATA, cluster_id="c", node_id=1)
     fs.make_directory(DATA / name)
@@ -195,7 +195,7 @@ def test_deleting_a_log_takes_its_directory_away_in_two_steps(tmp_path: Path) ->
     assert len(reader.read()) == reader.size
 
 
-def test_what_was_being_deleted_is_gone_after_a_restart() -> None:
+def test_a_log_that_was_being_deleted_is_gone_after_a_restart() -> None:
     partition = Partition(CrashFileSystem())
     partition.directory.delete_log(partition.log, 0)
     fs = partition.fs
@@ -251,7 +251,7 @@ def test_offsets_of_partitions_that_are_gone_do_not_come_back_with_their_names()
     assert again.directory.cleaner_offsets == {}
 
 
-def test_what_is_noted_of_logs_that_are_not_loaded_yet_stays() -> None:
+def test_notes_on_logs_that_are_not_loaded_yet_stay() -> None:
     """As when the deletion of a topic is finished while the others are still being loaded."""
     partition = Partition(CrashFileSystem())
     partition.append([(b"k", b"v")] * 5)

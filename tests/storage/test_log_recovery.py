@@ -63,7 +63,7 @@ def test_zeros_after_the_last_batch_are_cut_off(size: int) -> None:
     assert partition.next_life(fs).batches() == batches
 
 
-def test_what_follows_a_torn_batch_goes_too() -> None:
+def test_batches_after_a_torn_batch_go_too() -> None:
     """Offsets in a log have no gap that a cleaning did not make."""
     _, partition, batches = filled()
     fs = killed(partition)
@@ -97,7 +97,7 @@ def test_segments_before_the_recovery_point_are_not_read_again() -> None:
 
 @pytest.mark.parametrize("kind", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("stop", ["clean", "killed"])
-def test_a_missing_index_is_made_anew(
+def test_a_missing_index_is_made_again(
     kind: str, stop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs, partition, batches = filled()

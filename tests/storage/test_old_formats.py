@@ -178,7 +178,7 @@ def test_offsets_that_go_back_are_cut_off(seed: int, magics: list[int]) -> None:
 
 
 @given(seed=SEEDS, magics=MAGICS)
-def test_what_is_appended_behind_old_messages_survives_a_crash(
+def test_records_appended_behind_old_messages_survive_a_crash(
     seed: int, magics: list[int]
 ) -> None:
     source = random.Random(seed)

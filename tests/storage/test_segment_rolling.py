@@ -149,7 +149,7 @@ def test_an_empty_segment_does_not_roll() -> None:
     assert segment_sizes(partition) == [SIZE]
 
 
-def test_a_roll_leaves_a_snapshot_and_tells_of_itself() -> None:
+def test_a_roll_leaves_a_snapshot_and_announces_itself() -> None:
     partition = partition_of(LARGE)
     log = partition.log
     rolled: list[int] = []

@@ -66,7 +66,7 @@ def test_an_index_is_kafkas_bytes() -> None:
     ],
     ids=["another version", "part of an entry", "not growing", "ends before it begins"],
 )
-def test_what_is_no_index_is_damage(data: bytes, position: int) -> None:
+def test_data_that_is_no_index_is_damage(data: bytes, position: int) -> None:
     with pytest.raises(CorruptFile) as caught:
         parse_aborted(data, Path("x"))
     assert (caught.value.path, caught.value.position) == (Path("x"), position)
@@ -78,7 +78,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, st.integers(0, 120), st.integers(0, 120))
-def test_what_overlaps_is_found(
+def test_overlapping_transactions_are_found(
     shapes: list[tuple[int, int, int]], start: int, length: int
 ) -> None:
     entries: list[AbortedTransaction] = []
@@ -166,7 +166,7 @@ def test_the_markers_of_fenced_coordinators_and_producers_are_refused() -> None:
     assert indexed(log) == [AbortedTransaction(2, 3, 3, 4)]
 
 
-def test_a_marker_of_a_raised_epoch_fences_and_begins_the_sequences_anew() -> None:
+def test_a_marker_of_a_raised_epoch_fences_and_restarts_the_sequences() -> None:
     partition = new_partition()
     write(partition, 3, 0, 0, b"a", b"b")
     end(partition, 3, 1, commit=True)
@@ -271,7 +271,7 @@ def test_an_open_transaction_outlives_a_stop(how: str) -> None:
     assert indexed(partition.log) == [AbortedTransaction(0, 2, 3, 1)]
 
 
-def test_what_is_deleted_is_not_unstable() -> None:
+def test_deleted_records_are_not_unstable() -> None:
     """DeleteRecords reaches up to the high watermark, open transactions or not."""
     partition = new_partition()
     log = partition.log
