@@ -33,12 +33,12 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/mypy $(PACKAGES) bench
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadgroup --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
 		-m "(slow or kafka or spark) and not interop and not fuzz and not long"
 
 # And the long forms, which tests/long_forms.py lists.
 test-all: test
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadgroup --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
 		-m "long and not interop and not fuzz"
 
 # With fewer examples of each property than `make test`.

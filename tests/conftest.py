@@ -41,19 +41,19 @@ B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the long forms; skip tests that lack Kafka's jars; put the longest files first.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the long forms."""
+    if is_long(item.nodeid):
+        item.add_marker("long")
 
-    Each file goes to one worker: one that takes minutes must not be the last one to begin. All
-    files with Spark go to one, so that they share its Java process.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that lack Kafka's jars; put the longest files first.
+
+    Each file goes to one worker: one that takes minutes must not be the last one to begin.
     """
     ranks: dict[Path, int] = {}
     for item in items:
-        if is_long(item.nodeid):
-            item.add_marker("long")
-        group = "spark" if "spark" in item.keywords else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 # By file and test: the parameters, as patterns of ids, that `make test` runs all the same.
 LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "broker/test_any_bytes.py": {"test_whatever_comes_is_answered_or_closed": ["open-*"]},
     "bench/test_questions.py": {
         "test_a_question_is_answered": ["round-trips"],
         "test_a_curve_has_a_point_for_each_size": ["connections"],

@@ -175,8 +175,8 @@ def test_the_time_is_as_logging_writes_it(moments: list[float], repeats: int) ->
 def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
     broker = start_broker()
     assert re.search(
-        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    broker\.server: listening name=PLAINTEXT "
-        rf"address={broker.bootstrap}$",
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    broker\.network\.server: listening "
+        rf"name=PLAINTEXT address={broker.bootstrap}$",
         broker.log_text(),
         re.M,
     )
