@@ -20,6 +20,9 @@ PACKAGES := protocol config storage cleaner broker cli pipeline
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
 
+# The tests of a file share its brokers, in one worker; the files begin in the order of collection.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,12 +36,12 @@ test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/mypy $(PACKAGES) bench
 	$(BIN)/python -m tests.secure
 	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "(slow or kafka or spark) and not interop and not fuzz and not long"
 
 # And the long forms, which tests/long_forms.py lists.
 test-all: test
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "long and not interop and not fuzz"
 
 # With fewer examples of each property than `make test`.

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,17 @@ ROOMS = {
 SOURCES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,7 +81,7 @@ def test_imports_point_one_way() -> None:
 
 def _imported_modules(path: Path) -> Iterator[str]:
     """Iterate over the modules of ours that a module imports, for their types as well."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
@@ -114,7 +120,7 @@ def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
     assert len(lines) <= MODULE_LINES_MAX, "split it where a reader would look for the pieces"
     long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
     assert not long
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
@@ -122,7 +128,7 @@ def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
 
 def test_a_module_says_what_it_is() -> None:
     for path in SOURCES:
-        tree = ast.parse(path.read_text())
+        tree = _tree(path)
         assert not tree.body or ast.get_docstring(tree), _name(path)
 
 
@@ -149,7 +155,7 @@ def _public_names(path: Path) -> Iterator[str]:
     """Iterate over the functions, classes and methods of a module without an underscore."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     is_command = path.relative_to(ROOT).parts[0] == "cli"  # decorators register these
-    for node in ast.parse(path.read_text()).body:
+    for node in _tree(path).body:
         if not isinstance(node, kinds):
             continue
         if not node.name.startswith("_") and not (is_command and node.decorator_list):

@@ -53,7 +53,7 @@ def describe_each(
     As in Kafka the groups that it may not describe come first, and then the others by partition
     of __consumer_offsets. Raises CloseConnection for groups that are named too often.
     """
-    may_all = services.security.authorizer is None
+    may_all = context.authorizer is None
     permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
     denied = [group_id for group_id in paced(group_ids) if group_id not in permitted]
     asked = [group_id for group_id in paced(group_ids) if group_id in permitted]

@@ -118,9 +118,7 @@ def _alike(
     ]
 
 
-def _problem(
-    services: Services, one: TopicPartition, permitted: Set[str] | None
-) -> ErrorCode:
+def _problem(services: Services, one: TopicPartition, permitted: Set[str] | None) -> ErrorCode:
     if permitted is not None and one.topic not in permitted:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = services.topics.get(one.topic)

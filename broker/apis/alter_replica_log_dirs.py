@@ -75,9 +75,7 @@ def _result(topic: str, codes: Sequence[tuple[int, int]]) -> AlterReplicaLogDirT
     )
 
 
-async def _move(
-    services: Services, name: str, number: int, path: str
-) -> None:
+async def _move(services: Services, name: str, number: int, path: str) -> None:
     """Begin one move (ReplicaManager.alterReplicaLogDirs)."""
     if not has_name_for_future(name, number):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")

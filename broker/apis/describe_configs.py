@@ -81,9 +81,7 @@ def _name(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
     return asked.resource_type, asked.resource_name, keys
 
 
-def _subject(
-    services: Services, asked: DescribeConfigsResource
-) -> tuple[int, str | None]:
+def _subject(services: Services, asked: DescribeConfigsResource) -> tuple[int, str | None]:
     """Return the subject of an answer with any keys: the defaults, where nothing is set."""
     kind, name = asked.resource_type, asked.resource_name
     resources = services.configs.resources
@@ -127,9 +125,7 @@ def _check_permission(context: RequestContext, asked: DescribeConfigsResource) -
             raise Refusal(code)
 
 
-def _entries(
-    services: Services, asked: DescribeConfigsResource
-) -> Iterable[Entry]:
+def _entries(services: Services, asked: DescribeConfigsResource) -> Iterable[Entry]:
     if asked.resource_type == ResourceType.TOPIC:
         return _of_topic(services, asked.resource_name)
     if asked.resource_type == ResourceType.BROKER:
@@ -211,9 +207,7 @@ def _of_loggers(services: Services, name: str) -> Iterable[Entry]:
     ]
 
 
-def _of_resource(
-    services: Services, resource: Resource
-) -> Iterable[Entry]:
+def _of_resource(services: Services, resource: Resource) -> Iterable[Entry]:
     if not resource.name:
         is_group = resource.type is ResourceType.GROUP
         what = "Group" if is_group else "Client metrics subscription"

@@ -72,10 +72,7 @@ def _filter(topics: Topics, asked: list[DescribableLogDirTopic] | None) -> _Want
 
 
 def _describe(
-    services: Services,
-    home: LogDirectory,
-    copies: list[Copy],
-    is_wanted: _Wanted,
+    services: Services, home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
 ) -> DescribeLogDirsResult:
     logs = [(key, log) for key, log in paced(list(home.logs.items())) if is_wanted(key)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
@@ -129,9 +126,7 @@ def _in_order(
     )
 
 
-def _topics_in_order(
-    services: Services, home: LogDirectory, topics: Collection[str]
-) -> list[str]:
+def _topics_in_order(services: Services, home: LogDirectory, topics: Collection[str]) -> list[str]:
     """Return topics in the order of the trie of all topics that have logs in a directory."""
     if len(topics) < 2:
         return list(topics)

@@ -167,10 +167,7 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
 
 
 def _told(
-    services: Services,
-    topic_id: bytes,
-    partition: int,
-    answer: StateAnswer,
+    services: Services, topic_id: bytes, partition: int, answer: StateAnswer
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Describe a group's start offset in a partition. It is unknown if the state has an error."""
     state = answer.state

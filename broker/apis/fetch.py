@@ -117,7 +117,7 @@ def handle(
         session = found
     reading = _reading(services, context, request)
     fetch = _Fetch(services, context, request, reading, wanted, session)
-    if services.security.authorizer is not None:
+    if context.authorizer is not None:
         partitions = wanted if session is None else session.partitions
         fetch.reading.denied = denied_topics(
             services.topics,
@@ -142,9 +142,7 @@ def handle(
     return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
 
 
-def _wanted(
-    services: Services, request: FetchRequest, by_id: bool
-) -> dict[Key, WantedPartition]:
+def _wanted(services: Services, request: FetchRequest, by_id: bool) -> dict[Key, WantedPartition]:
     """Return the partitions of a request; for a partition named twice the last one counts."""
     if not by_id:
         return {

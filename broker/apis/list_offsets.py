@@ -166,9 +166,7 @@ def _known(log: Log, timestamp: int, end_offset: int) -> TimestampedOffset | Non
 
 
 async def _search(
-    services: Services,
-    response: ListOffsetsResponse,
-    searches: list[_Search],
+    services: Services, response: ListOffsetsResponse, searches: list[_Search]
 ) -> ListOffsetsResponse:
     loop = asyncio.get_running_loop()
     left = searches
@@ -181,9 +179,7 @@ async def _search(
     return response
 
 
-def _take(
-    services: Services, searches: list[_Search], results: list[_Found]
-) -> None:
+def _take(services: Services, searches: list[_Search], results: list[_Found]) -> None:
     """Put the results of the first searches into the response."""
     for one, result in paced(zip(searches, results, strict=False)):
         if isinstance(result, StorageError):

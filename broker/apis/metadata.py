@@ -156,10 +156,7 @@ def _unnamed(topic_id: bytes, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _by_name(
-    services: Services,
-    names: list[str],
-    permitted: Set[str],
-    refused: Mapping[str, ErrorCode],
+    services: Services, names: list[str], permitted: Set[str], refused: Mapping[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     """Describe topics; missing ones follow, and last those that the client may not describe.
 

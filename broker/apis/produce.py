@@ -124,11 +124,7 @@ async def _finish(appending: Appending) -> Appending:
     return appending
 
 
-def _stage(
-    services: Services,
-    append: Callable[[], Awaitable[Appending]],
-    acks: int,
-) -> Answer:
+def _stage(services: Services, append: Callable[[], Awaitable[Appending]], acks: int) -> Answer:
     """Answer once all is appended. Later requests wait until then, so that they find it."""
     begun: Future[None] = services.loop.create_future()
 
@@ -145,7 +141,7 @@ def _stage(
 
 def _denied(services: Services, context: RequestContext, request: ProduceRequest) -> Set[str]:
     """Return the topics that the client may not write to, by name, whether they exist or not."""
-    if services.security.authorizer is None:
+    if context.authorizer is None:
         return _NONE_DENIED
     topics = ((data, find_topic(services, context, data)) for data in request.topic_data)
     names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
@@ -188,9 +184,7 @@ def _append_all(
     return _stage(services, partial(_finish, appending), request.acks)
 
 
-def _answer(
-    services: Services, appending: Appending, acks: int
-) -> Answer:
+def _answer(services: Services, appending: Appending, acks: int) -> Answer:
     """Answer when the batches are as durable as `acks` and the topics ask."""
     response = appending.response
     if acks == -1 and services.config.log_flush_acks_all:
@@ -211,9 +205,7 @@ def _close_if_refused(response: ProduceResponse) -> None:
 
 
 def _after_flush(
-    services: Services,
-    response: ProduceResponse,
-    appended: Sequence[Appended],
+    services: Services, response: ProduceResponse, appended: Sequence[Appended]
 ) -> Future[ProduceResponse]:
     """Answer when the batches are on the disk; after a failed flush the answer is an error.
 

@@ -69,9 +69,7 @@ async def handle(
     return response
 
 
-def _take_turn(
-    services: Services, member: MemberKey, epoch: int
-) -> ErrorCode:
+def _take_turn(services: Services, member: MemberKey, epoch: int) -> ErrorCode:
     sessions = services.shares.sessions
     if epoch == FIRST_EPOCH:
         return ErrorCode.INVALID_SHARE_SESSION_EPOCH

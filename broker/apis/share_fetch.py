@@ -238,9 +238,7 @@ async def _loaded(
     return parts
 
 
-def _answer(
-    services: Services, partition: TopicPartition, one: Fetched
-) -> PartitionData:
+def _answer(services: Services, partition: TopicPartition, one: Fetched) -> PartitionData:
     if one.failure is not None:
         return _refused(services, partition, one.failure)
     return PartitionData(
@@ -257,9 +255,7 @@ def _answer(
     )
 
 
-def _refused(
-    services: Services, partition: TopicPartition, failure: Failure
-) -> PartitionData:
+def _refused(services: Services, partition: TopicPartition, failure: Failure) -> PartitionData:
     """Answer with an error; as in Kafka, without its sentence."""
     data = PartitionData(partition_index=partition.partition, error_code=failure.error)
     leader = leader_of(services, partition, failure.error)

@@ -79,9 +79,7 @@ def _is_one(asked: WritableTxnMarker) -> bool:
 
 
 def _fails(
-    services: Services,
-    asked: WritableTxnMarker,
-    partitions: Iterable[TopicPartition],
+    services: Services, asked: WritableTxnMarker, partitions: Iterable[TopicPartition]
 ) -> bool:
     """Return whether a marker fails the request: no producer, but a partition that is here."""
     return not _is_one(asked) and any(_is_here(services, one) for one in partitions)

@@ -64,7 +64,6 @@ class Dispatcher:
 
     def __init__(self, services: DispatchServices) -> None:
         self.services = services
-        self._security = services.security
         self._handlers: dict[int, Handler] = {}
         self.frame_size_max = services.config.socket_request_max_bytes
         self.pending_max = services.config.queued_max_requests
@@ -136,7 +135,7 @@ class Dispatcher:
             from broker.network.sasl_gate import Gate
 
             connection.gate = Gate(
-                self._security.sasl_listener(listener.name),
+                self.services.security.sasl_listener(listener.name),
                 connection,
                 partial(self._answer_versions, connection),
                 self.metrics,
@@ -145,7 +144,7 @@ class Dispatcher:
     def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
         """Return the surroundings of a request for its handler."""
         return RequestContext(
-            self._security.authorizer,
+            self.services.security.authorizer,
             connection.listener,
             connection.client_host,
             header.api_version,

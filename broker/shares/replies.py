@@ -70,9 +70,7 @@ def problem(
     return ErrorCode.NONE
 
 
-def partition_problem(
-    services: ShareServices, partition: TopicPartition
-) -> ErrorCode:
+def partition_problem(services: ShareServices, partition: TopicPartition) -> ErrorCode:
     """Return NONE when a partition exists, else the error."""
     topic = services.topics.by_id(partition.topic_id)
     if topic is None or not 0 <= partition.partition < len(topic.partitions):

@@ -272,10 +272,7 @@ def forbid_ended(
 
 
 def _verify_again(
-    services: AdmissionServices,
-    transactional_id: str,
-    producer: Producer,
-    where: TopicPartition,
+    services: AdmissionServices, transactional_id: str, producer: Producer, where: TopicPartition
 ) -> tuple[ErrorCode, str | None] | None:
     """Return the error that forbids an append: a transaction's markers are written only once."""
     error = services.transactions.verify(transactional_id, producer, where)

@@ -151,12 +151,6 @@ class NoShareGroups:
         return False
 
 
-class OpenToAll:
-    """The security of a broker without an authorizer."""
-
-    authorizer = None
-
-
 @dataclass(slots=True)
 class ToldBroker:
     """Of a broker, what the handlers of groups use."""
@@ -164,7 +158,6 @@ class ToldBroker:
     groups: GroupCoordinator
     node_id: int = 5
     share_groups: NoShareGroups = field(default_factory=NoShareGroups)
-    security: type[OpenToAll] = OpenToAll
 
 
 class Bench:
