@@ -48,7 +48,7 @@ class StopError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reports:
     """The messages of the process to a person and to systemd, and their format."""
 
     version: str
@@ -103,8 +103,8 @@ def run(
     # Half of the descriptors are for files, the other half for connections.
     open_files_max = min(resolved.config.odradek_open_files_max, raise_open_files_limit() // 2)
     fs = RealFileSystem(open_files_max)
-    told = Told(version, log_format, ServiceSocket(environment))
-    uvloop.run(_serve(static, None if config is None else read, fs, told))
+    reports = Reports(version, log_format, ServiceSocket(environment))
+    uvloop.run(_serve(static, None if config is None else read, fs, reports))
 
 
 def say(line: str, log_format: str) -> None:
@@ -131,22 +131,22 @@ def _advice(cause: OSError) -> str:
 
 
 async def _serve(
-    static: Layer, read: Callable[[], Layer] | None, fs: RealFileSystem, told: Told
+    static: Layer, read: Callable[[], Layer] | None, fs: RealFileSystem, reports: Reports
 ) -> None:
     # Loading a million offsets of groups makes no garbage, but would make Python search for it.
     gc.disable()
-    signals = Signals(partial(say, log_format=told.log_format))
+    signals = Signals(partial(say, log_format=reports.log_format))
     broker = Broker(static, fs, SystemClock())
     await _start(broker)
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
-    told.ready(broker)
+    reports.ready(broker)
     leaving = start_task("give code back", asyncio.to_thread(give_code_back))
-    reloading = start_task("reload", _reload_when_asked(broker, read, signals, told.service))
+    reloading = start_task("reload", _reload_when_asked(broker, read, signals, reports.service))
     await signals.stop.wait()
     reloading.cancel()
     leaving.cancel()
     logger.info("stopping")
-    told.service.stopping()
+    reports.service.stopping()
     try:
         await broker.stop()
     except StorageError as error:

@@ -47,12 +47,12 @@ def _adopt(
     except DirectoryInUse as error:
         if not dry_run:
             raise
-        told = f"[yellow]{_escaped(str(error))}. These figures show its present state.[/]"
-        console.print(told, soft_wrap=True)
+        message = f"[yellow]{_escaped(str(error))}. These figures show its present state.[/]"
+        console.print(message, soft_wrap=True)
         locks = []
     if is_adopted(fs, source):
-        told = f"{_escaped(_names(source))} is adopted already: nothing to do."
-        console.print(told, soft_wrap=True)
+        message = f"{_escaped(_names(source))} is adopted already: nothing to do."
+        console.print(message, soft_wrap=True)
         _show_next(console, source, "Serve it with")
         return 0
     prepared = prepare(fs, source)
@@ -66,8 +66,8 @@ def _adopt(
         return 0
     asyncio.run(carry_out(fs, prepared))
     locks.clear()  # held until here
-    told = "Kafka's own files are unchanged: Kafka can use them again until Odradek serves them."
-    console.print(f"\n[bold green]Adopted.[/] {told}", soft_wrap=True)
+    note = "Kafka's own files are unchanged: Kafka can use them again until Odradek serves them."
+    console.print(f"\n[bold green]Adopted.[/] {note}", soft_wrap=True)
     _show_next(console, source, "Serve them with")
     return 0
 

@@ -107,9 +107,9 @@ def _check_room(path: Path) -> Finding:
 def _check_times(path: Path) -> Iterator[Finding]:
     ahead_s = max((one.stat().st_mtime for one in path.iterdir()), default=0.0) - time.time()
     if ahead_s > _AHEAD_MAX_S:
-        told = f"{path} was written {ahead_s / 60:,.0f} minutes in the future"
+        finding = f"{path} was written {ahead_s / 60:,.0f} minutes in the future"
         advice = "the clock was set back: synchronize it by NTP, retention depends on it"
-        yield Finding(WARNING, "clock", told, advice)
+        yield Finding(WARNING, "clock", finding, advice)
 
 
 def _let_in(path: Path) -> str:

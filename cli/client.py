@@ -187,8 +187,8 @@ class Admin:
     def require_broker(self, number: int) -> None:
         """Raise CommandError when no broker has this id: a request to it would take 30 s."""
         if number not in self.brokers:
-            told = ", ".join(map(str, self.brokers))
-            raise CommandError(f"there is no broker {number}: the brokers are {told}")
+            numbers = ", ".join(map(str, self.brokers))
+            raise CommandError(f"there is no broker {number}: the brokers are {numbers}")
 
     def _unreachable(self) -> str:
         address, reason = self.connection.address, self.connection.reason

@@ -141,6 +141,6 @@ def _absence(answer: Mapping[str, Any]) -> str:
         place = f"partition {answer['partition']}, offset {answer['offset']}"
         return f"{key} was deleted from {topic} at {time_text(answer['timestamp_ms'])} ({place})"
     count = len(answer["searched"])
-    told = f"{topic} has no record of {key} in {count} partition{'s' if count != 1 else ''}"
+    message = f"{topic} has no record of {key} in {count} partition{'s' if count != 1 else ''}"
     offline = ", ".join(map(str, answer["offline"]))
-    return f"{told}; offline and not searched: {offline}" if offline else told
+    return f"{message}; offline and not searched: {offline}" if offline else message

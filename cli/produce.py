@@ -237,12 +237,12 @@ class _Sending:
         if not failed:
             return None
         of = count(failed + self.deliveries.count, "record")
-        told = f"not delivered to {self.topic}: {failed:,} of {of}"
+        message = f"not delivered to {self.topic}: {failed:,} of {of}"
         if self.deliveries.first is None:
-            return CommandError(f"{told}, there was no answer in time")
+            return CommandError(f"{message}, there was no answer in time")
         number, error = self.deliveries.first
         why = explain(error, f"WRITE on topic {self.topic}", self.connection.reason)
-        return CommandError(f"{told}, the first in line {number}: {why}")
+        return CommandError(f"{message}, the first in line {number}: {why}")
 
 
 def _records(

@@ -111,13 +111,13 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
         if number:
             click.echo()
         partitions, settings = one["partitions"], one["configs"]
-        told = count(len(partitions), "partition")
-        click.echo(f"{one['topic']}  {told}, id {one['topic_id']}")
+        message = count(len(partitions), "partition")
+        click.echo(f"{one['topic']}  {message}, id {one['topic_id']}")
         columns = ["Partition>", "Leader>", "Replicas", "In sync", "Start>", "End>"]
         print_rows(columns, [_partition_row(partition) for partition in partitions])
         if settings is None:
-            told = f"Its settings need the right DESCRIBE_CONFIGS on topic {one['topic']}."
-            click.echo(told, err=True)
+            message = f"Its settings need the right DESCRIBE_CONFIGS on topic {one['topic']}."
+            click.echo(message, err=True)
         elif settings:
             click.echo()
             print_rows(

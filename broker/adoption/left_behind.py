@@ -25,14 +25,14 @@ def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
     """Iterate over the parts of the metadata that are not taken over, each with its meaning."""
     users = strange_users(image)
     if users:
-        told = f"of {some(users)}; Odradek does not know their mechanism"
-        yield counted(len(users), "SCRAM credential"), told
+        note = f"of {some(users)}; Odradek does not know their mechanism"
+        yield counted(len(users), "SCRAM credential"), note
     if image.tokens:
         yield counted(len(image.tokens), "delegation token"), "no client can use them"
     quotas = strange_quotas(image)
     if quotas:
-        told = some(f"{key} of {_entity(entity)}" for entity, key in quotas)
-        yield counted(len(quotas), "client quota"), f"{told}; Odradek does not know their kind"
+        note = some(f"{key} of {_entity(entity)}" for entity, key in quotas)
+        yield counted(len(quotas), "client quota"), f"{note}; Odradek does not know their kind"
     ours = {(ResourceType.BROKER, ""), (ResourceType.BROKER, str(node_id))}
     for (kind, name), settings in sorted(image.configs.items()):
         if settings and kind != ResourceType.TOPIC and (kind, name) not in ours:

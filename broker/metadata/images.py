@@ -202,8 +202,8 @@ def _check_same_cluster(newest: _Found, other: _Found) -> None:
     if newest.data != other.data:
         ids = {str(one.path): _cluster_id(one) for one in (newest, other)}
         if len(set(ids.values())) > 1:
-            told = " and ".join(f"{path} ({cluster_id})" for path, cluster_id in ids.items())
-            raise NoIntactImage(f"{told} belong to different clusters: choose other log.dirs")
+            sources = " and ".join(f"{path} ({cluster_id})" for path, cluster_id in ids.items())
+            raise NoIntactImage(f"{sources} belong to different clusters: choose other log.dirs")
 
 
 def _cluster_id(found: _Found) -> str:

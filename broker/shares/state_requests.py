@@ -54,11 +54,11 @@ async def ask_each(
     context: RequestContext,
     request: _Request,
     ask: Callable[[SharePartitionKey, Any], Answer[StateAnswer]],
-    told: Callable[[int, StateAnswer], R],
+    answer_of: Callable[[int, StateAnswer], R],
     *,
     looks_once: bool = False,
 ) -> dict[bytes, list[R]]:
-    """Call `ask` for each partition of a request; return the results of `told`, by topic.
+    """Call `ask` for each partition of a request; return the results of `answer_of`, by topic.
 
     `looks_once` is whether Kafka looks up a topic in its map once for all its partitions.
     """
@@ -70,7 +70,7 @@ async def ask_each(
     if not context.may_to_cluster(Operation.CLUSTER_ACTION):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answers: Sequence[StateAnswer] = [StateAnswer(denied, denied.sentence)] * len(named)
-        in_turn = _by_topic(named, answers, told)
+        in_turn = _by_topic(named, answers, answer_of)
         return {topic_id: list(found.values()) for topic_id, found in paced(in_turn.items())}
     # All requests begin before the first is awaited: one flush serves them all.
     begun = []
@@ -78,7 +78,7 @@ async def ask_each(
         begun.append(ask(key, one))
         if number % _PARTITIONS_PER_SLICE == 0:
             await asyncio.sleep(0)  # A partition is four bytes of a request, and takes 20 us.
-    results = _by_topic(named, await all_of(begun), told)
+    results = _by_topic(named, await all_of(begun), answer_of)
     asked = (
         topic.topic_id
         for topic in paced(request.topics)

@@ -139,10 +139,10 @@ class Access:
         address = _address(request)
         if has_shown:
             self._note_wrong(request, address)
-        told = f"this is not {what}" if has_shown else f"this needs {what}"
+        problem = f"this is not {what}" if has_shown else f"this needs {what}"
         raise Problem(
             401,
-            f"{told}: {self._place(address)}",
+            f"{problem}: {self._place(address)}",
             {"WWW-Authenticate": 'Bearer realm="odradek"'},
             # For commands on the same machine, which read the file themselves.
             {"token_file": str(self.path)} if self.path and _is_here(address) else {},

@@ -83,8 +83,8 @@ class Parameters:
         known = list(known)
         for name in self._query:
             if name not in known:
-                told = f"use {', '.join(known)}" if known else "there are none here"
-                raise Problem(400, f"{name} is not a parameter: {told}")
+                hint = f"use {', '.join(known)}" if known else "there are none here"
+                raise Problem(400, f"{name} is not a parameter: {hint}")
             if len(self._query.getall(name)) > 1:
                 raise Problem(400, f"{name} is repeated: give it once")
 

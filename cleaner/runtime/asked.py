@@ -40,13 +40,13 @@ class Outcome:
     result: CleanResult | None = None
 
 
-Told = Callable[[Outcome], None]
+OnOutcome = Callable[[Outcome], None]
 
 
 @dataclass(slots=True)
 class _Asked:
     log: Log
-    told: list[Told] = field(default_factory=list)
+    on_outcome: list[OnOutcome] = field(default_factory=list)
     must_verify: bool = False
 
 
@@ -65,10 +65,10 @@ class AskedQueue:
         """The partitions that wait for a thread, the next one first."""
         return tuple(self._waiting)
 
-    def add(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
-        """Add a request to clean a log, and to prove the output; `told` gets the outcome."""
+    def add(self, log: Log, on_outcome: OnOutcome, *, must_verify: bool = False) -> None:
+        """Add a request to clean a log, and to prove the output; `on_outcome` gets the outcome."""
         entry = self._waiting.setdefault((log.topic, log.partition), _Asked(log))
-        entry.told.append(told)
+        entry.on_outcome.append(on_outcome)
         entry.must_verify |= must_verify
 
     def ready(self, progress: Progress) -> Iterable[Log]:
@@ -119,8 +119,8 @@ class AskedQueue:
 
 
 def _tell(entry: _Asked, outcome: Outcome) -> None:
-    for told in entry.told:
-        told(outcome)
+    for on_outcome in entry.on_outcome:
+        on_outcome(outcome)
 
 
 def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:

@@ -14,7 +14,7 @@ from cleaner.errors import VerificationFailed
 from cleaner.passes.stats import CleanResult, report
 from cleaner.rules.job import CleanerSettings, make_job
 from cleaner.rules.policy import Reason, urgency
-from cleaner.runtime.asked import AskedQueue, Status, Told, seal_active, why_nothing
+from cleaner.runtime.asked import AskedQueue, OnOutcome, Status, seal_active, why_nothing
 from cleaner.runtime.history import History
 from cleaner.runtime.look import Look, look_at_all
 from cleaner.runtime.progress import (
@@ -144,9 +144,9 @@ class Desk:
             rest_ms = min(rest_ms, retry_at_ms - now_ms)
         return Rest(max(rest_ms, _REST_MIN_MS) / 1000)
 
-    def ask(self, log: Log, told: Told, *, must_verify: bool = False) -> None:
-        """Request the cleaning of a log before all others; `told` is called with the outcome."""
-        self.asked.add(log, told, must_verify=must_verify)
+    def ask(self, log: Log, on_outcome: OnOutcome, *, must_verify: bool = False) -> None:
+        """Request the cleaning of a log before all others; `on_outcome` gets its outcome."""
+        self.asked.add(log, on_outcome, must_verify=must_verify)
 
     def propose(
         self, running: Running, old: Sequence[Segment], new: Sequence[Segment]

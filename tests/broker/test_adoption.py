@@ -216,9 +216,9 @@ def test_acls_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         acl(id=PRICES, resource_type=4, resource_name="kafka-cluster", permission_type=2),
     ])  # fmt: skip
     assert adopt(source, force=False, dry_run=False) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "2 ACLs for User:alice" in told and "removed" not in told
-    assert "ACLs take effect where authorizer.class.name is set" in told
+    report = " ".join(capsys.readouterr().out.split())
+    assert "2 ACLs for User:alice" in report and "removed" not in report
+    assert "ACLs take effect where authorizer.class.name is set" in report
     assert sorted(map(str, map(from_row, stored(tmp_path).security[SecurityKind.ACL]))) == [
         "StandardAcl[resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
         "principal=User:alice, host=*, operation=READ, permissionType=DENY]",
@@ -236,8 +236,8 @@ def test_an_acl_of_a_later_kafka_is_in_the_way(
 ) -> None:
     source = kafkas(tmp_path, [acl(), acl(id=ORDERS, principal="User:bob", **strange)])
     assert adopt(source, force=False, dry_run=False) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "the ACL for User:bob on 'orders' has a code that Odradek does not know" in told
+    report = " ".join(capsys.readouterr().out.split())
+    assert "the ACL for User:bob on 'orders' has a code that Odradek does not know" in report
     assert adopt(source, force=True, dry_run=False) == 0
     (row,) = stored(tmp_path).security[SecurityKind.ACL]
     assert from_row(row).principal == "User:alice"

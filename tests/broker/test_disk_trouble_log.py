@@ -50,7 +50,7 @@ class Looked:
         asyncio.run(self.disks.check())
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the kind of each line since the last call, and how many it tells of."""
     found = []
     for message in caplog.messages:
@@ -68,18 +68,18 @@ def test_a_disk_that_goes_on_refusing_is_logged_at_once_and_then_twice_a_minute(
     looked = Looked(tmp_path)
     looked.full = {"one"}
     looked.refuse("one")
-    assert told(caplog) == ["begins 1"]
+    assert logged(caplog) == ["begins 1"]
     for _ in range(200):  # 100 s in which clients try again and again
         looked.refuse("one")
         looked.refuse("one")
         looked.look()
-    assert told(caplog) == ["continues 121", "continues 120", "continues 120"]
+    assert logged(caplog) == ["continues 121", "continues 120", "continues 120"]
     assert looked.disks.failures == {looked.paths["one"]: 401}
     (problem,) = looked.disks.problems()
     assert "refused 401 operations" in problem
     for _ in range(240):  # 120 s in which only the broker's own probe is refused
         looked.look()
-    assert len(told(caplog)) == 4
+    assert len(logged(caplog)) == 4
     assert looked.disks.problems() == [problem]
     assert looked.disks.failures == {looked.paths["one"]: 401}
 
@@ -94,10 +94,10 @@ def test_a_disk_that_has_recovered_and_fails_again_is_logged_at_once(
         looked.refuse("one")
         looked.look()
         looked.refuse("two")
-        assert told(caplog) == ["begins 1", "begins 1"]
+        assert logged(caplog) == ["begins 1", "begins 1"]
         for _ in range(GAP_MS // LOOK_MS):
             looked.look()
-        assert told(caplog) == ["is over 2", "is over 1"]
+        assert logged(caplog) == ["is over 2", "is over 1"]
         assert looked.disks.problems() == []
 
 

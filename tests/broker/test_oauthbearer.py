@@ -207,7 +207,7 @@ async def test_librdkafka_logs_in_and_is_refused(tmp_path: Path, file: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "has no keys to check tokens with: set"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://a/b"}, "begins with none of http:, https:"),
@@ -224,12 +224,12 @@ async def test_librdkafka_logs_in_and_is_refused(tmp_path: Path, file: Path) -> 
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_the_start(
-    more: Mapping[str, str], told: str
+    more: Mapping[str, str], message: str
 ) -> None:
     values = settings("https://idp.example/certs") | dict(more)
     with pytest.raises(ConfigError) as refused:
         resolve_broker([Layer(Source.STATIC_BROKER, values)])
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_listener_may_have_a_provider_of_its_own() -> None:

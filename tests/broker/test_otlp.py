@@ -194,9 +194,9 @@ def test_a_collector_that_goes_on_refusing_is_logged_every_minute(
 async def test_a_collector_that_is_none_holds_nothing_up(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"nobody": "Connection refused", "another protocol": "it does not speak HTTP"}
+    causes = {"nobody": "Connection refused", "another protocol": "it does not speak HTTP"}
     # A collector that answers has the time to; one that does not is left soon.
-    timeout_s = 60.0 if kind in told else 0.3
+    timeout_s = 60.0 if kind in causes else 0.3
     monkeypatch.setattr("broker.observability.otlp.pusher._TIMEOUT_S", timeout_s)
     with socket.create_server(("127.0.0.1", 0)) as server, collecting() as collector:
         port = server.getsockname()[1]
@@ -214,7 +214,7 @@ async def test_a_collector_that_is_none_holds_nothing_up(
             await until(lambda: broker.metrics.otlp_failures >= 1)
             await one.ask(ApiVersionsRequest(), version=3)
         # A stop waits for no collector: the one that trickles goes on for an hour.
-    assert told.get(kind, "no answer within 0.3 s") in caplog.text
+    assert causes.get(kind, "no answer within 0.3 s") in caplog.text
 
 
 def _write(handler: BaseHTTPRequestHandler, data: bytes) -> None:
@@ -280,11 +280,11 @@ BAD: list[tuple[dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "told"), BAD, ids=lambda one: str(one)[:40])
-def test_a_bad_setting_is_named_without_its_secret(values: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize(("values", "message"), BAD, ids=lambda one: str(one)[:40])
+def test_a_bad_setting_is_named_without_its_secret(values: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         resolve_broker([Layer(Source.STATIC_BROKER, values)])
-    assert told in str(refused.value) and SECRET not in str(refused.value)
+    assert message in str(refused.value) and SECRET not in str(refused.value)
 
 
 LABELS = st.dictionaries(st.sampled_from(["topic", "client_id", "é"]), st.text(max_size=9))

@@ -108,9 +108,9 @@ def test_a_setting_that_needs_a_restart_is_left_alone_and_logged(configured: Con
     configured.broker.stop()
     configured.broker.start()  # now its data name the node
     configured.write("num.partitions=7\n")
-    told = configured.reload()
-    assert re.search(r" WARNING .*a new value needs a restart setting=num.partitions\n", told)
-    assert told.count("needs a restart") == 1
+    log = configured.reload()
+    assert re.search(r" WARNING .*a new value needs a restart setting=num.partitions\n", log)
+    assert log.count("needs a restart") == 1
     assert broker_settings(configured)["num.partitions"] == "1"
 
 
@@ -166,11 +166,11 @@ def test_the_file_gives_way_to_the_environment_the_command_line_and_to_clients(
         asked.result(20)
         names = ("num.io.threads", "background.threads", "log.cleaner.threads")
         configured.write("".join(f"{name}=3\n" for name in names))
-        told = configured.reload()
+        logged = configured.reload()
         found = broker_settings(configured)
         assert [found[name] for name in names] == ["4", "11", "2"]
-        assert "setting=log.cleaner.threads (another setting takes precedence)\n" in told
-        assert "setting=num.io.threads" not in told
+        assert "setting=log.cleaner.threads (another setting takes precedence)\n" in logged
+        assert "setting=num.io.threads" not in logged
     finally:
         configured.broker.stop()
 

@@ -182,7 +182,7 @@ class Transactions(RuleBasedStateMachine):
         marked = data.draw(st.integers(0, len(self.world.markers)))
         self.world.crash(kept, marked)
         for client in self.clients.values():
-            # Whoever waited does not know; it begins again.
+            # A client that waited has no answer, and begins again.
             if client.waits:
                 self._give_up(client)
                 client.init = client.add = client.end = 0

@@ -45,7 +45,7 @@ def token_file(tmp_path: Path) -> Path:
 class Answerer(HTTPServer):
     """Answers as a broker does that wants a token, and notes what it is shown."""
 
-    told = b""
+    refusal = b""
     headers: dict[str, str]
     shown: list[str | None]
     meanwhile: Callable[[socket.socket], None] = staticmethod(lambda _: None)
@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         token = self.headers["Authorization"]
         self.server.shown.append(token)
         self.server.meanwhile(self.connection)
-        body = UP if token else self.server.told
+        body = UP if token else self.server.refusal
         self.send_response(200 if token and self.server.status == 401 else self.server.status)
         for name, value in {**self.server.headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
@@ -78,7 +78,7 @@ def answering(file: Path | None = None, family: int = socket.AF_INET) -> Iterato
 
     server = OfFamily(("127.0.0.1" if family == socket.AF_INET else "::1", 0), Handler)
     server.headers, server.shown = {}, []
-    server.told = b'{"error": "this needs a token", "token_file": "%s"}' % str(file).encode()
+    server.refusal = b'{"error": "this needs a token", "token_file": "%s"}' % str(file).encode()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -128,7 +128,7 @@ def test_the_broker_s_own_user_is_known_over_ipv6(token_file: Path) -> None:
 
 
 @pytest.mark.parametrize("inode", [0, 77])
-def test_whoever_has_taken_the_broker_s_port_is_not(
+def test_a_stranger_on_the_broker_s_port_gets_no_token(
     token_file: Path, table: Path, inode: int
 ) -> None:
     # With the inode 0 nobody has accepted the connection: root, whose it seems to be, neither.
@@ -138,11 +138,11 @@ def test_whoever_has_taken_the_broker_s_port_is_not(
         with pytest.raises(AskError) as refused:
             ask_with_token(url(server), "/api/topics", {})
         assert server.shown == [None]
-    told = str(refused.value)
+    message = str(refused.value)
     if inode:
-        assert f"as user {STRANGER}," in told and "not sent" in told
+        assert f"as user {STRANGER}," in message and "not sent" in message
     else:
-        assert "--token or ODRADEK_TOKEN" in told
+        assert "--token or ODRADEK_TOKEN" in message
 
 
 def void(_: object) -> None:

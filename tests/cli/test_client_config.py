@@ -58,7 +58,7 @@ def test_pem_files_and_texts_are_taken_and_serializers_left_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("ssl.truststore.location=a.jks", "Java key store .JKS.*ssl.truststore.type=PEM"),
         ("ssl.keystore.type=JKS\nssl.keystore.location=a", "ssl.keystore.location"),
@@ -69,9 +69,9 @@ def test_pem_files_and_texts_are_taken_and_serializers_left_out(tmp_path: Path) 
     ],
 )
 def test_unusable_properties_are_reported_in_one_line(
-    text: str, told: str, tmp_path: Path
+    text: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ClientConfigError, match=told) as raised:
+    with pytest.raises(ClientConfigError, match=message) as raised:
         _of(tmp_path, text)
     assert "\n" not in str(raised.value) and "client.properties" in str(raised.value)
 

@@ -44,7 +44,7 @@ def test_any_line_is_a_record_or_refused(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{", "not JSON"),
         ("[1]", "not a JSON object"),
@@ -60,8 +60,8 @@ def test_any_line_is_a_record_or_refused(line: bytes) -> None:
         ('{"timestamp_ms": true}', "timestamp_ms is not a number"),
     ],
 )
-def test_a_wrong_object_is_refused_with_the_reason(line: str, told: str) -> None:
-    with pytest.raises(LineError, match=told):
+def test_a_wrong_object_is_refused_with_the_reason(line: str, message: str) -> None:
+    with pytest.raises(LineError, match=message):
         read_json(line.encode())
 
 
@@ -90,11 +90,11 @@ def test_a_template_has_all_that_kcats_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("%q", "%q is none of"), ("%k %", "single %"), (r"%k\q", r"\\q is not an escape")],
 )
-def test_a_wrong_template_is_refused_with_the_reason(text: str, told: str) -> None:
-    with pytest.raises(LineError, match=told):
+def test_a_wrong_template_is_refused_with_the_reason(text: str, message: str) -> None:
+    with pytest.raises(LineError, match=message):
         template(text, b"")
 
 

@@ -78,7 +78,7 @@ def test_it_may_be_written_anywhere_and_be_used_everywhere(secrets: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"a": "${env:NOBODY}"}, "a: ${env:NOBODY}: there is no environment variable NOBODY"),
         ({"a": "${env:x:NOBODY}"}, "an environment variable has no path"),
@@ -98,9 +98,9 @@ def test_it_may_be_written_anywhere_and_be_used_everywhere(secrets: Path) -> Non
     ],
 )  # fmt: skip
 def test_a_reference_that_cannot_be_resolved_is_refused_with_the_reason(
-    settings: dict[str, str], told: str
+    settings: dict[str, str], message: str
 ) -> None:
-    assert told in refusal_of(settings, {"HOME": SECRET})
+    assert message in refusal_of(settings, {"HOME": SECRET})
 
 
 def test_other_texts_with_a_dollar_stay_as_they_are() -> None:

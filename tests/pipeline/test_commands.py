@@ -175,7 +175,7 @@ def test_jars_that_are_named_are_not_fetched(wildcard: bool, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("report", "message"),
     [
         ("x\nRuntimeException: [unresolved dependency: a.b#c;1: not found]", "lacks a.b#c;1"),
         ("Host x.example not found.\n[unresolved dependency: a#b;1: not found]", "network"),
@@ -185,10 +185,10 @@ def test_jars_that_are_named_are_not_fetched(wildcard: bool, tmp_path: Path) -> 
         ("", "--debug"),
     ],
 )
-def test_a_failed_start_is_reported_in_one_line(report: str, told: str, tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_in_one_line(report: str, message: str, tmp_path: Path) -> None:
     settings = session_settings(SessionOptions(tmp_path), JARS, "4.0.0")
     line = explain_start(report, settings, 24)
-    assert told in line
+    assert message in line
     assert "\n" not in line
 
 

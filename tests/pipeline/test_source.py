@@ -95,7 +95,7 @@ def test_a_broker_that_nobody_runs_is_reported_with_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         ("x.errors.UnknownTopicOrPartitionException: This server", "topic t does not exist"),
         ("x.errors.TopicAuthorizationException: Not authorized", "allow Describe and Read"),
@@ -112,9 +112,9 @@ def test_a_broker_that_nobody_runs_is_reported_with_its_address() -> None:
         ),
     ],
 )
-def test_errors_of_spark_are_explained_in_one_line(said: str, told: str) -> None:
+def test_errors_of_spark_are_explained_in_one_line(said: str, message: str) -> None:
     line = explain(RuntimeError(said), where="the broker at b:1", what="topic t")
-    assert told in line
+    assert message in line
     assert "\n" not in line
 
 

@@ -36,9 +36,9 @@ export function bytesKey() {
 /** Make a gauge of a dirty ratio, with a mark where cleaning begins. */
 export function ratio(share, threshold) {
   if (share === null) return h("span", { class: "quiet" }, "–");
-  const told = `${percent(share)} dirty, cleaned above ${percent(threshold)}`;
-  return h("span", { title: told },
-    h("span", { class: "gauge optional", role: "img", "aria-label": told },
+  const label = `${percent(share)} dirty, cleaned above ${percent(threshold)}`;
+  return h("span", { title: label },
+    h("span", { class: "gauge optional", role: "img", "aria-label": label },
       h("i", { "width%": 100 * share }), h("b", { "left%": 100 * Math.min(threshold, 0.985) })),
     `${percent(share)}`, h("span", { class: "quiet optional" }, ` of ${percent(threshold)}`));
 }
