@@ -171,9 +171,7 @@ class Shard:
         """Carry out a Heartbeat."""
         group = self.consumers.get(request.group_id)
         if group is not None:
-            return self.consumers.classic_heartbeat(
-                group, request, caller, self.config, now_ms
-            )
+            return self.consumers.classic_heartbeat(group, request, caller, self.config, now_ms)
         # Offsets may have created a group with the empty id; it has no members.
         turn = self._registry.turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
@@ -311,9 +309,17 @@ class Shard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.shares.get(request.group_id) is not None:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id and self._registry.get(request.group_id) is None:
+        if request.member_id and self._has_no_members(request.group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
+
+    def _has_no_members(self, group_id: str) -> bool:
+        """Return whether no group has the id, or a consumer group without members.
+
+        Kafka refuses a member of such a group, too, but forgets the group until it starts again.
+        """
+        group = self._registry.get(group_id)
+        return group is None or (isinstance(group, ConsumerGroup) and not group.members)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         known = self._registry.get(group_id)

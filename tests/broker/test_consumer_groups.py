@@ -44,15 +44,15 @@ def join(
     return answer
 
 
-def join_classic(world: ConsumerWorld, member_id: str, protocols: dict[str, bytes]) -> None:
-    """Have a member join by the classic protocol."""
+def join_classic(world: ConsumerWorld, member_id: str, protocols: dict[str, bytes]) -> ErrorCode:
+    """Have a member join by the classic protocol; return the error of the answer."""
     world.fresh_id = member_id
     request = JoinGroupRequest(
         group_id=GROUP, member_id=member_id, session_timeout_ms=60_000,
         rebalance_timeout_ms=60_000, protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols.items()],
     )  # fmt: skip
-    assert world.ask("join", request, 9).error_code == ErrorCode.NONE
+    return ErrorCode(world.ask("join", request, 9).error_code)
 
 
 def owned(*partitions: int) -> list[TopicPartitions]:
@@ -79,11 +79,22 @@ def test_partitions_are_given_up_before_another_has_them() -> None:
 def test_a_group_stays_a_consumer_group_when_its_classic_members_have_no_common_metadata() -> None:
     world = ConsumerWorld()
     join(world, "c")
-    join_classic(world, "a", {"range": subscription("t"), "sticky": b"?"})
-    join_classic(world, "b", {"sticky": subscription("t"), "range": b"?"})
+    good, bad = subscription("t"), b"?"
+    assert join_classic(world, "a", {"range": good, "sticky": bad}) is ErrorCode.NONE
+    assert join_classic(world, "b", {"sticky": good, "range": bad}) is ErrorCode.NONE
     left = world.heartbeat("c", -1)
     assert left.error_code == ErrorCode.NONE
     assert set(world.group().members) == {"a", "b"}
+
+
+def test_a_group_without_members_stays_as_it_is_when_it_refuses_an_unknown_one() -> None:
+    world = ConsumerWorld()
+    join(world, "a")
+    world.heartbeat("a", -1)
+    written = len(world.log)
+    error = join_classic(world, "b", {"range": subscription("t")})
+    assert error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.group().epoch == 3 and len(world.log) == written
 
 
 def test_a_silent_member_is_fenced_when_its_session_ends() -> None:

@@ -37,9 +37,7 @@ def refresh(turn: ConsumerTurn, *, has_changed: bool) -> None:
         turn.emit(Kind.TOPICS, None)
 
 
-def update_targets(
-    turn: ConsumerTurn, assignor: str | None, newcomer: str | None = None
-) -> None:
+def update_targets(turn: ConsumerTurn, assignor: str | None, newcomer: str | None = None) -> None:
     """Compute the target assignment of the group's epoch, if it is due.
 
     `assignor` is the one that most members ask for, None if none does. The target of `newcomer`,
@@ -56,8 +54,9 @@ def update_targets(
     if assignor is not None and assignor in ASSIGNORS:
         name = assignor
     spec = _spec(turn)
-    computed = ASSIGNORS[name](spec)
-    for member_id, assignment in list(group.targets.changes(spec.members, computed, newcomer)):
+    turn.computed = ASSIGNORS[name](spec)
+    changes = list(group.targets.changes(spec.members, turn.computed, newcomer))
+    for member_id, assignment in changes:
         turn.emit_target(member_id, assignment)
     turn.emit(
         Kind.TARGET_EPOCH,
@@ -75,8 +74,9 @@ def reconcile(
     targets = turn.group.targets
     if not has_changed and member.is_reconciled_to(targets.epoch):
         return member
+    assignment = turn.computed.get(member.member_id, targets.of(member.member_id))
     step = Reconciliation(
-        target=Target(targets.epoch, targets.of(member.member_id)),
+        target=Target(targets.epoch, assignment),
         subscribed=frozenset(_topic_ids(turn, _names(turn, member))),
         has_subscription_changed=has_changed,
         partition_epoch=turn.group.partition_epoch,
@@ -111,9 +111,15 @@ def _spec(turn: ConsumerTurn) -> GroupSpec:
 
 
 def _names(turn: ConsumerTurn, member: Member) -> list[str]:
-    """Return the names of the topics that a member reads, in Java's order."""
+    """Return the names of the topics that a member reads, in the order of Kafka's UnionSet.
+
+    The larger of its two sets is first: its own names, or the topics that its expression matches.
+    """
     resolved = turn.group.resolved.get(member.expression or "")
-    return hash_set_order(member.topics | (resolved.topics if resolved else frozenset()))
+    larger, smaller = resolved.topics if resolved else frozenset(), member.topics
+    if len(smaller) > len(larger):
+        larger, smaller = smaller, larger
+    return hash_set_order(larger) + [one for one in hash_set_order(smaller) if one not in larger]
 
 
 def _topic_ids(turn: ConsumerTurn, names: list[str]) -> tuple[bytes, ...]:

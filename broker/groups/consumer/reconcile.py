@@ -9,11 +9,12 @@ Kafka's source: CurrentAssignmentBuilder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from broker.groups.consumer.group import NOBODY
 from broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
+from broker.groups.modern.draft import in_set_order
 from broker.groups.modern.spec import Assignment
 from broker.groups.modern.tables import PLACES, Table, in_map_order
 from broker.orders.hash_map import HashMapKeys
@@ -91,10 +92,12 @@ class Reconciliation:
         for topic_id in topic_ids:
             wanted: dict[int, None] = {}
             if topic_id in self.subscribed:
-                wanted = dict.fromkeys(self.target.assignment.get(topic_id, ()))
-            for partition, since in member.assigned.get(topic_id, {}).items():
+                target = self.target.assignment.get(topic_id, ())
+                wanted = dict.fromkeys(in_set_order(target))
+            had = member.assigned.get(topic_id, {})
+            for partition in _in_copy(had, had):
                 kind = assigned if partition in wanted else revoking
-                kind.setdefault(topic_id, {})[partition] = since
+                kind.setdefault(topic_id, {})[partition] = had[partition]
             for partition in wanted:
                 if partition in assigned.get(topic_id, ()):
                     continue
@@ -117,10 +120,7 @@ class Reconciliation:
         assigned: Mapping[bytes, Mapping[int, int]],
         free: Mapping[bytes, Sequence[int]],
     ) -> Held:
-        """Add free partitions to those that stay assigned, in the order of Kafka's maps.
-
-        Kafka's maps of partitions begin as copies of the member's former maps.
-        """
+        """Add free partitions to those that stay assigned, in the order of Kafka's maps."""
         order = HashMapKeys(uuid_hash)
         for topic_id in assigned:
             order.put(topic_id)
@@ -129,10 +129,8 @@ class Reconciliation:
         held: dict[bytes, dict[int, int]] = {}
         for topic_id in order:
             kept, given = assigned.get(topic_id, {}), free.get(topic_id, ())
-            room = copied_capacity(len(member.assigned[topic_id])) if kept else PLACES
-            partitions = Table(int_hash, capacity=room)
-            for partition in (*kept, *given):
-                partitions.add(partition)
+            former = member.assigned[topic_id] if kept else ()
+            partitions = _in_copy(former, (*kept, *given))
             since = {**kept, **dict.fromkeys(given, self.target.epoch)}
             held[topic_id] = {partition: since[partition] for partition in partitions}
         return held
@@ -141,3 +139,11 @@ class Reconciliation:
         # A partition that the member itself is giving up counts as free.
         is_own = partition in member.revoking.get(topic_id, ())
         return is_own or self.partition_epoch(topic_id, partition) == NOBODY
+
+
+def _in_copy(former: Collection[int], partitions: Iterable[int]) -> Table[int]:
+    """Return partitions in the order of Kafka's map of a topic, a copy of the `former` one."""
+    table = Table(int_hash, capacity=copied_capacity(len(former)) if former else PLACES)
+    for partition in partitions:
+        table.add(partition)
+    return table

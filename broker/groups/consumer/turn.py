@@ -7,7 +7,7 @@ its first record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.coordination.effects import (
@@ -60,6 +60,9 @@ class ConsumerTurn:
     # The classic group that this one has become, and the reason for a rebalance of it, if any.
     became: ClassicGroup | None = None
     rebalance_reason: str | None = None
+    # The target assignment, if this operation has computed one. Kafka moves the member to it in
+    # the order in which it was computed, even where the stored one has the same partitions.
+    computed: Mapping[str, Assignment] = field(default_factory=dict)
     # The table of members at the beginning: Kafka takes in decisions when all are made.
     begun: Moment = field(init=False)
 

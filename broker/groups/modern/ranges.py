@@ -44,7 +44,14 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
         for topic_id in member.topics:
             readers[topic_id] = readers.get(topic_id, 0) + 1
     shares = {topic_id: _share(spec, topic_id, count) for topic_id, count in readers.items()}
-    return {member_id: _in_order(shares, member.topics) for member_id, member in ordered}
+    return {
+        member_id: _in_order(
+            shares,
+            member.topics,
+            len(member.topics) if spec.is_homogeneous else member.named_count,
+        )
+        for member_id, member in ordered
+    }
 
 
 def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
@@ -58,10 +65,15 @@ def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:
     return _Share(count // reader_count, count % reader_count, count)
 
 
-def _in_order(shares: Mapping[bytes, _Share], topics: Collection[bytes]) -> Assignment:
-    """Return a member's share of each topic, in the order of Kafka's HashMap."""
+def _in_order(
+    shares: Mapping[bytes, _Share], topics: Collection[bytes], expected: int
+) -> Assignment:
+    """Return a member's share of each topic, in the order of Kafka's HashMap.
+
+    Kafka creates the map for an `expected` number of topics.
+    """
     taken = dict(_taken(shares, topics))
-    order = Table(uuid_hash, capacity=copied_capacity(len(topics)))
+    order = Table(uuid_hash, capacity=copied_capacity(expected))
     for topic_id in taken:
         order.add(topic_id)
     return {topic_id: taken[topic_id] for topic_id in order}
