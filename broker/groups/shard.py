@@ -309,17 +309,17 @@ class Shard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.shares.get(request.group_id) is not None:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id and self._has_no_members(request.group_id):
+        if request.member_id and not self._may_know_members(request.group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def _has_no_members(self, group_id: str) -> bool:
-        """Return whether no group has the id, or a consumer group without members.
+    def _may_know_members(self, group_id: str) -> bool:
+        """Return whether a group exists, other than a consumer group without members.
 
         Kafka refuses a member of such a group, too, but forgets the group until it starts again.
         """
         group = self._registry.get(group_id)
-        return group is None or (isinstance(group, ConsumerGroup) and not group.members)
+        return bool(group.members) if isinstance(group, ConsumerGroup) else group is not None
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         known = self._registry.get(group_id)

@@ -18,7 +18,7 @@ from broker.groups.consumer.records import Kind
 from broker.groups.consumer.turn import ConsumerTurn
 from broker.groups.modern import ranges, uniform
 from broker.groups.modern.spec import Assignor, GroupSpec, MemberSpec
-from broker.groups.modern.targets import may_compute
+from broker.groups.modern.targets import as_stored, may_compute
 from broker.orders.java import hash_set_order
 from protocol.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 
@@ -74,7 +74,8 @@ def reconcile(
     targets = turn.group.targets
     if not has_changed and member.is_reconciled_to(targets.epoch):
         return member
-    assignment = turn.computed.get(member.member_id, targets.of(member.member_id))
+    computed = turn.computed.get(member.member_id)
+    assignment = targets.of(member.member_id) if computed is None else as_stored(computed)
     step = Reconciliation(
         target=Target(targets.epoch, assignment),
         subscribed=frozenset(_topic_ids(turn, _names(turn, member))),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from broker.groups.consumer.group import NOBODY
 from broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
-from broker.groups.modern.draft import in_set_order
 from broker.groups.modern.spec import Assignment
 from broker.groups.modern.tables import PLACES, Table, in_map_order
 from broker.orders.hash_map import HashMapKeys
@@ -92,8 +91,7 @@ class Reconciliation:
         for topic_id in topic_ids:
             wanted: dict[int, None] = {}
             if topic_id in self.subscribed:
-                target = self.target.assignment.get(topic_id, ())
-                wanted = dict.fromkeys(in_set_order(target))
+                wanted = dict.fromkeys(self.target.assignment.get(topic_id, ()))
             had = member.assigned.get(topic_id, {})
             for partition in _in_copy(had, had):
                 kind = assigned if partition in wanted else revoking
@@ -143,7 +141,5 @@ class Reconciliation:
 
 def _in_copy(former: Collection[int], partitions: Iterable[int]) -> Table[int]:
     """Return partitions in the order of Kafka's map of a topic, a copy of the `former` one."""
-    table = Table(int_hash, capacity=copied_capacity(len(former)) if former else PLACES)
-    for partition in partitions:
-        table.add(partition)
-    return table
+    capacity = copied_capacity(len(former)) if former else PLACES
+    return Table(int_hash, partitions, capacity=capacity)

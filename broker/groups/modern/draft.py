@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Table
+from broker.groups.modern.tables import Table, in_set_order
 from broker.orders.hash_map import HashMapKeys
 from broker.orders.java import int_hash, uuid_hash
 
@@ -57,11 +57,6 @@ class Draft:
             for topic_id in self._given:
                 self._order.put(topic_id)
         return self._topics
-
-
-def in_set_order(partitions: Iterable[int]) -> list[int]:
-    """Return partitions of a record in the order of the HashSet that Kafka reads them into."""
-    return list(Table.copy_of(partitions, int_hash))
 
 
 def finish(drafts: Mapping[str, Draft]) -> Mapping[str, Assignment]:

@@ -9,7 +9,7 @@ Kafka's source: RangeAssignor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
@@ -45,11 +45,7 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
             readers[topic_id] = readers.get(topic_id, 0) + 1
     shares = {topic_id: _share(spec, topic_id, count) for topic_id, count in readers.items()}
     return {
-        member_id: _in_order(
-            shares,
-            member.topics,
-            len(member.topics) if spec.is_homogeneous else member.named_count,
-        )
+        member_id: _in_order(shares, member, is_homogeneous=spec.is_homogeneous)
         for member_id, member in ordered
     }
 
@@ -66,16 +62,15 @@ def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:
 
 
 def _in_order(
-    shares: Mapping[bytes, _Share], topics: Collection[bytes], expected: int
+    shares: Mapping[bytes, _Share], member: MemberSpec, *, is_homogeneous: bool
 ) -> Assignment:
     """Return a member's share of each topic, in the order of Kafka's HashMap.
 
-    Kafka creates the map for an `expected` number of topics.
+    Unless all members read the same topics, the map has room for missing ones as well.
     """
-    taken = dict(_taken(shares, topics))
-    order = Table(uuid_hash, capacity=copied_capacity(expected))
-    for topic_id in taken:
-        order.add(topic_id)
+    taken = dict(_taken(shares, member.topics))
+    count = len(member.topics) if is_homogeneous else member.named_count
+    order = Table(uuid_hash, taken, capacity=copied_capacity(count))
     return {topic_id: taken[topic_id] for topic_id in order}
 
 

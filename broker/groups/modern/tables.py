@@ -29,20 +29,21 @@ class Table(Generic[K]):
 
     __slots__ = ("_hash", "_keys", "_places")
 
-    def __init__(self, hash_of: Callable[[K], int], *, capacity: int = PLACES) -> None:
-        """Create a table for a capacity, like the constructor of HashMap."""
+    def __init__(
+        self, hash_of: Callable[[K], int], keys: Iterable[K] = (), *, capacity: int = PLACES
+    ) -> None:
+        """Create a table for a capacity, like the constructor of HashMap; then add the keys."""
         self._hash = hash_of
         self._keys: dict[K, None] = {}
         self._places = 1 << max(capacity - 1, 0).bit_length()
+        for key in keys:
+            self.add(key)
 
     @classmethod
     def copy_of(cls, keys: Iterable[K], hash_of: Callable[[K], int]) -> Table[K]:
         """Create a table from keys, like HashSet(Collection)."""
         ordered = list(dict.fromkeys(keys))
-        table = cls(hash_of, capacity=max(int(len(ordered) / 0.75) + 1, PLACES))
-        for key in ordered:
-            table.add(key)
-        return table
+        return cls(hash_of, ordered, capacity=max(int(len(ordered) / 0.75) + 1, PLACES))
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -176,15 +177,14 @@ def _in_order(keys: Iterable[K], places: int, hash_of: Callable[[K], int]) -> li
 
 def in_map_order(uuids: Iterable[bytes]) -> list[bytes]:
     """Return topic ids in the order of a HashMap that they were put into one by one."""
-    table = Table(uuid_hash)
-    for value in uuids:
-        table.add(value)
-    return list(table)
+    return list(Table(uuid_hash, uuids))
 
 
 def in_number_order(numbers: Iterable[int]) -> list[int]:
     """Return partitions in the order of a HashMap that they were put into one by one."""
-    table = Table(int_hash)
-    for number in numbers:
-        table.add(number)
-    return list(table)
+    return list(Table(int_hash, numbers))
+
+
+def in_set_order(partitions: Iterable[int]) -> list[int]:
+    """Return partitions of a record in the order of the HashSet that Kafka reads them into."""
+    return list(Table.copy_of(partitions, int_hash))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.groups.modern import uneven
-from broker.groups.modern.draft import Draft, finish, in_set_order
+from broker.groups.modern.draft import Draft, finish
 from broker.groups.modern.spec import Assignment, GroupSpec
-from broker.groups.modern.tables import Table, in_map_order
+from broker.groups.modern.tables import PLACES, Table, in_map_order, in_set_order
 from broker.orders.java import uuid_hash
 
 NAME = "uniform"
@@ -28,9 +28,8 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 def _assign_alike(spec: GroupSpec) -> Mapping[str, Assignment]:
     first = next(iter(spec.members.values()))
-    topics = Table(uuid_hash, capacity=max(int(first.named_count / 0.75) + 1, 16))
-    for topic_id in first.topics:
-        topics.add(topic_id)
+    room = max(int(first.named_count / 0.75) + 1, PLACES)
+    topics = Table(uuid_hash, first.topics, capacity=room)
     if not topics:
         return {}
     free: list[tuple[bytes, int]] = []

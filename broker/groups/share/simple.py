@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from broker.groups.modern.spec import Assignment, GroupSpec
-from broker.groups.modern.tables import Table, in_map_order
+from broker.groups.modern.tables import Table, in_map_order, in_set_order
 from broker.orders.hash_map import HashMapKeys
 from broker.orders.java import int_hash, uuid_hash
 
@@ -44,10 +44,8 @@ def assign(
         ]
         _share_alike(topics, targets, drafts)
     else:
-        subscribed = Table(uuid_hash)
-        for member in spec.members.values():
-            for topic_id in member.topics:
-                subscribed.add(topic_id)
+        every = (topic_id for member in spec.members.values() for topic_id in member.topics)
+        subscribed = Table(uuid_hash, every)
         if not len(subscribed):
             return {}
         for topic_id in subscribed:
@@ -79,11 +77,11 @@ class _Draft:
 
     def given(self) -> list[tuple[bytes, list[int]]]:
         """Return the member's former partitions, in Java's order."""
-        return [(one, _in_order(self._given[one])) for one in in_map_order(self._given)]
+        return [(one, in_set_order(self._given[one])) for one in in_map_order(self._given)]
 
     def of(self, topic_id: bytes) -> list[int]:
         """Return the member's former partitions of a topic."""
-        return _in_order(self._given.get(topic_id, ()))
+        return in_set_order(self._given.get(topic_id, ()))
 
     def add(self, topic_id: bytes, partition: int) -> None:
         """Add a partition."""
@@ -290,10 +288,6 @@ def _fill(
 def _room_for(count: int) -> int:
     """Return the capacity that AssignorHelpers.newHashMap asks for."""
     return int((count + 1) / 0.75 + 1)
-
-
-def _in_order(partitions: Iterable[int]) -> list[int]:
-    return list(Table.copy_of(partitions, int_hash))
 
 
 def _partition_hash(partition: Partition) -> int:
