@@ -43,6 +43,16 @@ def grouped_by_name(keys: Iterable[T], pace: Pace = paced) -> list[tuple[str, li
     return [(name, by_name[name]) for name in hash_order(by_name, pace=pace)]
 
 
+def collected_by_name(keys: Iterable[T]) -> list[tuple[str, list[int]]]:
+    """Group partitions by topic name as Collectors.groupingBy does, by computeIfAbsent."""
+    by_name: dict[str, list[int]] = {}
+    names: HashMapKeys[str] = HashMapKeys(string_hash)
+    for name, partition in keys:
+        names.compute(name)
+        by_name.setdefault(name, []).append(partition)
+    return [(name, by_name[name]) for name in names]
+
+
 def computed_ids(topic_ids: Iterable[bytes], pace: Pace = paced) -> list[bytes]:
     """Return ids of topics in the order of a HashMap, put in by computeIfAbsent.
 

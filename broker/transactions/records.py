@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from broker.orders.maps import grouped_by_name, partition_order
+from broker.orders.maps import collected_by_name, partition_order
 from broker.transactions.state import TopicPartition, Transaction, TransactionState
 from protocol.compiler import decode_prefix, encode
 from protocol.errors import ProtocolError
@@ -79,7 +79,7 @@ def _value(transaction: Transaction) -> TransactionLogValue:
     in_order = partition_order(transaction.partitions, unpaced)
     schemas = [
         PartitionsSchema(topic=topic, partition_ids=partitions)
-        for topic, partitions in grouped_by_name(in_order, unpaced)
+        for topic, partitions in collected_by_name(in_order)
     ]
     return TransactionLogValue(
         producer_id=transaction.producer_id,
