@@ -20,13 +20,14 @@ COPY cleaner cleaner
 COPY broker broker
 COPY cli cli
 COPY pipeline pipeline
+COPY odradek odradek
 RUN pip install --no-deps --no-build-isolation .
 
 FROM builder AS kernels
 # The kernels are compiled here, so that no start must compile them. The tests inside other packages
 # are removed.
 ENV NUMBA_CACHE_DIR=/opt/kernels
-RUN python -m broker.process.warm_up \
+RUN python -m odradek.broker.process.warm_up \
     && pip uninstall --yes pip setuptools \
     && find /opt/odradek -type d -name tests -prune -exec rm -rf {} +
 
@@ -47,7 +48,7 @@ RUN apt-get update \
 COPY --from=jobs /opt/odradek /opt/odradek
 USER odradek
 # Kafka's connector, Delta Lake and Avro, so that no start needs the network.
-RUN python -m pipeline.fetch
+RUN python -m odradek.pipeline.fetch
 ENTRYPOINT ["odradek", "pipeline"]
 
 FROM base AS broker

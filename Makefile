@@ -15,7 +15,7 @@ INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
 COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	--no-emit-options
-PACKAGES := protocol config storage cleaner broker cli pipeline
+PACKAGES := odradek
 # Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
@@ -26,7 +26,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all check secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run test test-all check dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -51,6 +51,13 @@ check: $(READY_DEV)
 	@$(BIN)/python -m tests.secure & looking=$$!; \
 	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(FAST) || failed=1; \
 	wait $$looking || failed=1; exit $$failed
+
+# The wheel and the source distribution, checked; the wheel serves from an environment of its own.
+dist: $(READY_DEV)
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tests.distribution dist
 
 # Dangerous code, packages with known holes, secrets in the files.
 secure: $(READY_DEV)
@@ -90,10 +97,10 @@ kafka:
 	@[ ! -e $(KAFKA) ] || [ -e .kafka/classes.jsa ] || $(PYTHON) -m tests.kafka_classes
 
 docs: $(READY_DEV)
-	$(BIN)/python -m config.reference > docs/configs.md
-	$(BIN)/python -m config.without_effect docs/compatibility.md
-	$(BIN)/python -m broker.reference > docs/apis.md
-	$(BIN)/python -m broker.observability.metrics_reference > docs/metrics.md
+	$(BIN)/python -m odradek.config.reference > docs/configs.md
+	$(BIN)/python -m odradek.config.without_effect docs/compatibility.md
+	$(BIN)/python -m odradek.broker.reference > docs/apis.md
+	$(BIN)/python -m odradek.broker.observability.metrics_reference > docs/metrics.md
 	$(BIN)/python -m tests.authorization.reference > docs/authorization.md
 	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
 
@@ -110,7 +117,7 @@ lock: $(READY_DEV)
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka .interop .secure_cache artifacts site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -120,7 +127,7 @@ $(BIN)/python:
 $(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
 	$(INSTALL) -r requirements-build.lock -r requirements.lock
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
-	$(BIN)/python -m broker.process.warm_up
+	$(BIN)/python -m odradek.broker.process.warm_up
 	touch $@
 
 $(READY_DEV): $(READY) requirements-dev.lock

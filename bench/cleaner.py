@@ -33,8 +33,8 @@ from bench.cleaner_load import Load, Numbers, write_log
 from bench.cleaner_plot import draw
 from bench.pairs import BROKERS, summary
 from bench.processes import ROOT, lacks_kafka
-from broker.process.warm_up import warm_up
-from protocol.compression import Codec
+from odradek.broker.process.warm_up import warm_up
+from odradek.protocol.compression import Codec
 
 _MB = 1 << 20
 _BUFFER = "log.cleaner.dedupe.buffer.size"

@@ -35,9 +35,13 @@ from confluent_kafka.admin import (
 
 from bench.pairs import Broker, quantile
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
-from protocol.batches import Record, encode_batch
-from protocol.frames import encode_request
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 _COMPACTED, _PINGED = "compacted", "pinged"
 _VALUE_BYTES = 100

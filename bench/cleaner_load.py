@@ -17,11 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from config.topic import TopicConfig
-from protocol.batches import HEADER_SIZE, Record, encode_batch, read_header, replace_section
-from protocol.compression import Codec, compress
-from storage.directory import LogDirectory
-from storage.files import RealFileSystem
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import (
+    HEADER_SIZE,
+    Record,
+    encode_batch,
+    read_header,
+    replace_section,
+)
+from odradek.protocol.compression import Codec, compress
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import RealFileSystem
 
 DAY_MS = 24 * 60 * 60 * 1000
 TOPIC = "cleaned"

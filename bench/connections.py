@@ -25,12 +25,16 @@ import uvloop
 from bench.clients import create_topic
 from bench.pairs import Broker, quantile, summary
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka, resident_bytes
-from protocol.batches import Record, encode_batch
-from protocol.frames import encode_request
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.files import raise_open_files_limit
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.storage.files import raise_open_files_limit
 
 TOPIC = "pinged"
 _VALUE_BYTES = 100

@@ -140,8 +140,8 @@ def _show_checkpoint(broker: OdradekProcess) -> None:
 
 def _read_with_spark(broker: OdradekProcess, expected: list[str]) -> None:
     _say("The same topic, read by Spark")
-    from pipeline.session import SessionOptions, open_session
-    from pipeline.source import TopicSource, read_batch
+    from odradek.pipeline.session import SessionOptions, open_session
+    from odradek.pipeline.source import TopicSource, read_batch
 
     options = SessionOptions(cache=Path.home() / ".cache" / "odradek")
     with open_session(options) as spark:

@@ -42,23 +42,27 @@ from bench.clients import create_topic
 from bench.pairs import quantile
 from bench.processes import OdradekProcess
 from bench.watch import cpu_s
-from protocol.batches import Record, encode_batch, iterate_batches
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import (
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 TOPIC = "hurried"
 GROUP = "hurried"

@@ -23,16 +23,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.pairs import Broker, summary
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.offset_commit import (
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

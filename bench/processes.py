@@ -69,7 +69,7 @@ class OdradekProcess:
     log_level: str = "INFO"
     options: Sequence[str] = ()  # of `odradek serve`, in addition to the settings
     is_bare: bool = False  # whether only settings and environment have its listeners
-    module: str = "cli.main"  # or another that wraps the command
+    module: str = "odradek.cli.main"  # or another that wraps the command
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None

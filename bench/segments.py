@@ -6,7 +6,7 @@ A topic of one partition is written to a fresh Odradek, 256 MB a segment. Then S
 whole topic into its `noop` sink: with its Kafka source, and with `odradek-segments` with few and
 with all columns. Each way is run twice, and the faster run counts: in the first one kernels are
 loaded, and Java is cold. Needs Java, PySpark and its Kafka connector
-(`python -m pipeline.fetch`).
+(`python -m odradek.pipeline.fetch`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.processes import OdradekProcess
-from pipeline.segment_source import read_segments
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
+from odradek.pipeline.segment_source import read_segments
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
 
 _KEYS = 100_000
 _COLUMNS = {

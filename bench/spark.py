@@ -36,7 +36,7 @@ from pyspark.sql import functions as f
 from bench.clients import create_topic
 from bench.pairs import Broker, summary
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
-from pipeline.session import SessionOptions, open_session
+from odradek.pipeline.session import SessionOptions, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

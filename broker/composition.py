@@ -23,62 +23,62 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.clock import Clock
-from broker.coordinators import Coordinators
-from broker.counters.metrics import Metrics
-from broker.counters.topics import count_append
-from broker.durability.group_commit import GroupCommit
-from broker.fetch.purgatory import Purgatory
-from broker.fetch.sessions import FetchSessions
-from broker.hosts.addresses import bind, own_name
-from broker.hosts.listener import Listener
-from broker.ids import random_id
-from broker.loop.priority import give_way, prefer_the_event_loop
-from broker.loop.slices import Slices
-from broker.loop.tasks import start_task
-from broker.metadata.changes import Changes
-from broker.metadata.configs import Configs
-from broker.metadata.features import ELR, Features
-from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.store import SqliteMetadata
-from broker.network.backpressure import Backpressure
-from broker.network.dispatch import Dispatcher
-from broker.network.exposure import tell_open_listeners
-from broker.network.server import Server
-from broker.observability.samples import Samples, count
-from broker.periodic import Periodic
-from broker.process.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
-from broker.produce.batch_checks import BatchChecks
-from broker.security.composition import Security
-from broker.telemetry.clients import Telemetry
-from broker.topics.disks import Disks
-from broker.topics.moves import Moves
-from broker.topics.partitions import Partitions
-from broker.topics.reconstruction import find_topics, skip_producer_ids
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from broker.web.certificate import read_certificate
-from broker.web.early import EarlyAnswers
-from cleaner.runtime.pool import CleanerPool
-from config.broker import BrokerConfig
-from config.connections import ConnectionConfig
-from config.effective import resolve_apart, resolve_broker
-from config.http import HttpConfig
-from config.otlp import OtlpConfig
-from config.resolution import Layer
-from config.share import ShareConfig
-from config.values import INT64_MAX
-from protocol.wire import encode_uuid
-from storage.directory import LogDirectory, refuse_kafkas
-from storage.errors import DiskFailure, StorageError
-from storage.files import FileSystem
-from storage.log import Log
-from storage.meta_properties import META, read_cluster_id, read_properties
-from storage.moving import settle
-from storage.reading import load_kernels_by
+from odradek.broker.clock import Clock
+from odradek.broker.coordinators import Coordinators
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.counters.topics import count_append
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.fetch.purgatory import Purgatory
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.hosts.addresses import bind, own_name
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.ids import random_id
+from odradek.broker.loop.priority import give_way, prefer_the_event_loop
+from odradek.broker.loop.slices import Slices
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.features import ELR, Features
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.store import SqliteMetadata
+from odradek.broker.network.backpressure import Backpressure
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.exposure import tell_open_listeners
+from odradek.broker.network.server import Server
+from odradek.broker.observability.samples import Samples, count
+from odradek.broker.periodic import Periodic
+from odradek.broker.process.warm_up import Demand, ensure_log_kernels, load_cleaner_kernels
+from odradek.broker.produce.batch_checks import BatchChecks
+from odradek.broker.security.composition import Security
+from odradek.broker.telemetry.clients import Telemetry
+from odradek.broker.topics.disks import Disks
+from odradek.broker.topics.moves import Moves
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.broker.web.certificate import read_certificate
+from odradek.broker.web.early import EarlyAnswers
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.config.broker import BrokerConfig
+from odradek.config.connections import ConnectionConfig
+from odradek.config.effective import resolve_apart, resolve_broker
+from odradek.config.http import HttpConfig
+from odradek.config.otlp import OtlpConfig
+from odradek.config.resolution import Layer
+from odradek.config.share import ShareConfig
+from odradek.config.values import INT64_MAX
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.directory import LogDirectory, refuse_kafkas
+from odradek.storage.errors import DiskFailure, StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.meta_properties import META, read_cluster_id, read_properties
+from odradek.storage.moving import settle
+from odradek.storage.reading import load_kernels_by
 
 if TYPE_CHECKING:
-    from broker.web.server import HttpServer
+    from odradek.broker.web.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -357,8 +357,8 @@ class Broker:
 
     async def _listen_http(self) -> None:
         # Loading the library takes as long as the rest of the start; clients are served meanwhile.
-        await self.loop.run_in_executor(None, import_module, "broker.web.server")
-        from broker.web.server import HttpServer
+        await self.loop.run_in_executor(None, import_module, "odradek.broker.web.server")
+        from odradek.broker.web.server import HttpServer
 
         self.web = HttpServer(self, self._certificate)
         self._stopping.push_async_callback(self._early.serve_again, "stopping")
@@ -369,8 +369,9 @@ class Broker:
         config = self.configs.of(OtlpConfig)
         if not config.odradek_otlp_endpoint:
             return
-        await self.loop.run_in_executor(None, import_module, "broker.observability.otlp.pusher")
-        from broker.observability.otlp.pusher import Pusher
+        module = "odradek.broker.observability.otlp.pusher"
+        await self.loop.run_in_executor(None, import_module, module)
+        from odradek.broker.observability.otlp.pusher import Pusher
 
         pusher = Pusher(self, config)
         self._stopping.callback(pusher.stop)

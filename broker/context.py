@@ -9,20 +9,26 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.security.authorization import CLUSTER_NAME, Authorizer, Noted, Requester, ResourceKind
-from broker.security.authorized_operations import (
+from odradek.broker.security.authorization import (
+    CLUSTER_NAME,
+    Authorizer,
+    Noted,
+    Requester,
+    ResourceKind,
+)
+from odradek.broker.security.authorized_operations import (
     OF_CLUSTER,
     OF_GROUP,
     OF_TOPIC,
     Operation,
     bit_field,
 )
-from broker.security.principals import ANONYMOUS, Principal
-from protocol.pacing import Pace, paced, unpaced
+from odradek.broker.security.principals import ANONYMOUS, Principal
+from odradek.protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:
-    from broker.hosts.listener import Listener
-    from broker.security.quotas.charge import Charge
+    from odradek.broker.hosts.listener import Listener
+    from odradek.broker.security.quotas.charge import Charge
 
 
 T = TypeVar("T")

@@ -10,25 +10,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.coordination.expressions import Matching
-from broker.coordination.internal_log import InternalLog
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.share.coordinator import ShareGroupCoordinator
-from broker.groups.share.turn import ShareGroupConfig
-from broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
-from broker.metadata.store import ResourceType
-from broker.shares.shares import Shares
-from broker.topics import names as topic_names
-from broker.topics.lookup import TopicLookup
-from broker.transactions.admission import admit_offsets
-from broker.transactions.config import TransactionConfig
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import MarkerWriter
-from protocol.compression import Codec
+from odradek.broker.coordination.expressions import Matching
+from odradek.broker.coordination.internal_log import InternalLog
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
+from odradek.broker.groups.share.turn import ShareGroupConfig
+from odradek.broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
+from odradek.broker.metadata.store import ResourceType
+from odradek.broker.shares.shares import Shares
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.lookup import TopicLookup
+from odradek.broker.transactions.admission import admit_offsets
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.coordinator import TransactionCoordinator
+from odradek.broker.transactions.markers import MarkerWriter
+from odradek.protocol.compression import Codec
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
+    from odradek.broker.composition import Broker
 
 
 class Coordinators:

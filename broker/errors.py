@@ -6,9 +6,9 @@ its database. One table here has the code of each kind of error.
 
 from __future__ import annotations
 
-from config.errors import ConfigError
-from protocol.errors import ErrorCode
-from storage import errors as storage
+from odradek.config.errors import ConfigError
+from odradek.protocol.errors import ErrorCode
+from odradek.storage import errors as storage
 
 
 class MetadataError(Exception):

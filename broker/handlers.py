@@ -24,8 +24,8 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from broker.context import RequestContext
-from broker.services import Services
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
 
 T = TypeVar("T")
 

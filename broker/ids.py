@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 
-from protocol.wire import encode_uuid
+from odradek.protocol.wire import encode_uuid
 
 # org.apache.kafka.common.Uuid: zero means "none", one is Kafka's own metadata topic.
 _RESERVED = (bytes(16), bytes(15) + b"\x01")

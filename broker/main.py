@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from broker.clock import SystemClock
-from broker.composition import Broker
-from broker.errors import MetadataError
-from broker.hosts.addresses import AddressError
-from broker.loop.tasks import start_task
-from broker.process import logs
-from broker.process.code_memory import give_code_back
-from broker.process.service import ServiceSocket
-from broker.process.signals import Signals
-from config.effective import resolve_broker
-from config.errors import ConfigError
-from config.layers import static_layer
-from config.resolution import Layer
-from config.secret_files import open_secret_files
-from storage.errors import DiskFailure, StorageError
-from storage.files import RealFileSystem, raise_open_files_limit
+from odradek.broker.clock import SystemClock
+from odradek.broker.composition import Broker
+from odradek.broker.errors import MetadataError
+from odradek.broker.hosts.addresses import AddressError
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.process import logs
+from odradek.broker.process.code_memory import give_code_back
+from odradek.broker.process.service import ServiceSocket
+from odradek.broker.process.signals import Signals
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.layers import static_layer
+from odradek.config.resolution import Layer
+from odradek.config.secret_files import open_secret_files
+from odradek.storage.errors import DiskFailure, StorageError
+from odradek.storage.files import RealFileSystem, raise_open_files_limit
 
 if TYPE_CHECKING:
-    from broker.web.server import HttpServer
+    from odradek.broker.web.server import HttpServer
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from broker.loop.tasks import start_task
-from config.tokens import TokenConfig
-from storage.errors import StorageError
+from odradek.broker.loop.tasks import start_task
+from odradek.config.tokens import TokenConfig
+from odradek.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from broker.composition import Broker
-    from storage.directory import Checkpoints, LogDirectory
+    from odradek.broker.composition import Broker
+    from odradek.storage.directory import Checkpoints, LogDirectory
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
-"""Writes docs/apis.md: `python -m broker.reference` prints the APIs and their versions."""
+"""Writes docs/apis.md: `python -m odradek.broker.reference` prints the APIs and their versions."""
 
 from __future__ import annotations
 
 import sys
 
-from broker.api_table import APIS
-from protocol.messages import message_classes
-from protocol.schema import info_of
+from odradek.broker.api_table import APIS
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import info_of
 
 _HEAD = """\
 # APIs

@@ -10,29 +10,29 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from broker.clock import Clock
-from broker.coordination.internal_log import InternalLog
-from broker.counters.metrics import Metrics
-from broker.durability.group_commit import GroupCommit
-from broker.fetch.purgatory import Purgatory
-from broker.fetch.sessions import FetchSessions
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.share.coordinator import ShareGroupCoordinator
-from broker.metadata.configs import Configs
-from broker.metadata.features import Features
-from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.store import MetadataStore
-from broker.produce.batch_checks import BatchChecks
-from broker.security.composition import Security
-from broker.shares.shares import Shares
-from broker.telemetry.clients import Telemetry
-from broker.topics.disks import Disks
-from broker.topics.moves import Moves
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import MarkerWriter
-from config.broker import BrokerConfig
+from odradek.broker.clock import Clock
+from odradek.broker.coordination.internal_log import InternalLog
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.fetch.purgatory import Purgatory
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.features import Features
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.store import MetadataStore
+from odradek.broker.produce.batch_checks import BatchChecks
+from odradek.broker.security.composition import Security
+from odradek.broker.shares.shares import Shares
+from odradek.broker.telemetry.clients import Telemetry
+from odradek.broker.topics.disks import Disks
+from odradek.broker.topics.moves import Moves
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.registry import Topics
+from odradek.broker.transactions.coordinator import TransactionCoordinator
+from odradek.broker.transactions.markers import MarkerWriter
+from odradek.config.broker import BrokerConfig
 
 
 class Unsent(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.errors import CorruptFile
+from odradek.storage.errors import CorruptFile
 
 
 class CleaningAborted(Exception):

@@ -1,5 +1,5 @@
 """The command line."""
 
-from broker.version import VERSION
+from odradek.broker.version import VERSION
 
 __all__ = ["VERSION"]

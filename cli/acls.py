@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli.answer import print_json
-from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from cli.refusals import MEANINGS, Act, CommandError
-from cli.settings import describe_settings
-from cli.words import count
+from odradek.cli.answer import print_json
+from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.refusals import MEANINGS, Act, CommandError
+from odradek.cli.settings import describe_settings
+from odradek.cli.words import count
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AclBinding, AclBindingFilter
@@ -273,6 +273,6 @@ def _print(found: list[dict[str, str]], *, as_json: bool) -> None:
         return print_json({"acls": found})
     if not found:
         return click.echo("There are no ACLs.")
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     print_rows([name.title() for name in found[0]], [tuple(one.values()) for one in found])

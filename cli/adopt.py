@@ -12,18 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from broker.adoption.adopt import Prepared, Source, carry_out, is_adopted, lock, prepare
-from broker.adoption.errors import AdoptionError
-from broker.adoption.left_behind import counted, some
-from broker.adoption.plan import AdoptedTopic, Obstacle
-from broker.adoption.rights import principals_of
-from broker.adoption.users import names_of
-from broker.errors import MetadataError
-from broker.topics import names as topic_names
-from cli.words import size
-from config.printable import printable
-from storage.errors import DirectoryInUse, StorageError
-from storage.files import FileSystem, RealFileSystem
+from odradek.broker.adoption.adopt import Prepared, Source, carry_out, is_adopted, lock, prepare
+from odradek.broker.adoption.errors import AdoptionError
+from odradek.broker.adoption.left_behind import counted, some
+from odradek.broker.adoption.plan import AdoptedTopic, Obstacle
+from odradek.broker.adoption.rights import principals_of
+from odradek.broker.adoption.users import names_of
+from odradek.broker.errors import MetadataError
+from odradek.broker.topics import names as topic_names
+from odradek.cli.words import size
+from odradek.config.printable import printable
+from odradek.storage.errors import DirectoryInUse, StorageError
+from odradek.storage.files import FileSystem, RealFileSystem
 
 _OBSTACLES_SHOWN_MAX = 30
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 import click
 
-from cli.peer import owner_of_peer
-from config.printable import printable
+from odradek.cli.peer import owner_of_peer
+from odradek.config.printable import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cli.ask import AskError, ask_with_token
-from cli.finding import OK, PROBLEM, Finding
-from cli.words import count
+from odradek.cli.ask import AskError, ask_with_token
+from odradek.cli.finding import OK, PROBLEM, Finding
+from odradek.cli.words import count
 
 _TIMEOUT_S = 5.0
 

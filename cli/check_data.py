@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.metadata.images import DATABASE_NAME
-from cli.finding import OK, PROBLEM, WARNING, Finding
-from cli.words import count, size
-from config.broker import BrokerConfig
-from storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY, list_partitions
-from storage.errors import StorageError
-from storage.files import RealFileSystem
-from storage.meta_properties import META, read_properties
+from odradek.broker.metadata.images import DATABASE_NAME
+from odradek.cli.finding import OK, PROBLEM, WARNING, Finding
+from odradek.cli.words import count, size
+from odradek.config.broker import BrokerConfig
+from odradek.storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY, list_partitions
+from odradek.storage.errors import StorageError
+from odradek.storage.files import RealFileSystem
+from odradek.storage.meta_properties import META, read_properties
 
 _DATA = "data"
 _FREE_SHARE_MIN, _FREE_BYTES_MIN = 0.05, 1_000_000_000

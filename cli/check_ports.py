@@ -7,9 +7,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.hosts.addresses import AddressError, bind
-from cli.check_broker import Health
-from cli.finding import OK, PROBLEM, Finding
+from odradek.broker.hosts.addresses import AddressError, bind
+from odradek.cli.check_broker import Health
+from odradek.cli.finding import OK, PROBLEM, Finding
 
 _LISTENING = "0A"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")

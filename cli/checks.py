@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from cli.check_broker import Health, ask_health, check_broker
-from cli.check_data import check_directories
-from cli.check_ports import check_port
-from cli.finding import OK, PROBLEM, WARNING, Finding
-from config.broker import BrokerConfig
-from config.effective import resolve_apart, resolve_broker
-from config.errors import ConfigError
-from config.http import HttpConfig
-from config.layers import static_layer
-from config.resolution import Source
-from config.secret_files import open_secret_files
+from odradek.cli.check_broker import Health, ask_health, check_broker
+from odradek.cli.check_data import check_directories
+from odradek.cli.check_ports import check_port
+from odradek.cli.finding import OK, PROBLEM, WARNING, Finding
+from odradek.config.broker import BrokerConfig
+from odradek.config.effective import resolve_apart, resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.http import HttpConfig
+from odradek.config.layers import static_layer
+from odradek.config.resolution import Source
+from odradek.config.secret_files import open_secret_files
 
 __all__ = ["PROBLEM", "check_all"]
 
@@ -130,7 +130,7 @@ def _check_kernels(environment: Mapping[str, str]) -> Finding:
         "kernels",
         "none is compiled",
         "a start compiles them in the background, and the broker is slower meanwhile; to compile "
-        f"them before, run {sys.executable} -m broker.process.warm_up",
+        f"them before, run {sys.executable} -m odradek.broker.process.warm_up",
     )
 
 

@@ -9,10 +9,10 @@ from typing import TypeVar, cast
 
 import click
 
-from cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
-from cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
-from cli.verify import verify
-from cli.words import printable_answer
+from odradek.cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
+from odradek.cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
+from odradek.cli.verify import verify
+from odradek.cli.words import printable_answer
 
 F = TypeVar("F", bound=Callable[..., None])
 Answer = dict[str, object]
@@ -58,7 +58,7 @@ def plan(
     answer = _ask(url, "/api/cleaner/plan", parameters)
     if as_json:
         return _print_json(answer)
-    from cli.cleaner_plan import show_plan
+    from odradek.cli.cleaner_plan import show_plan
 
     show_plan(cast(PlanAnswer, printable_answer(answer)), topic)
 
@@ -77,7 +77,7 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
     answer = _ask(url, "/api/cleaner/why", {"topic": topic, "partition": partition})
     if as_json:
         return _print_json(answer)
-    from cli.cleaner_why import show_why
+    from odradek.cli.cleaner_why import show_why
 
     show_why(cast(WhyAnswer, printable_answer(answer)))
 
@@ -108,7 +108,7 @@ def run(
     if as_json:
         _print_json(answer)
     else:
-        from cli.cleaner_runs import show_outcomes
+        from odradek.cli.cleaner_runs import show_outcomes
 
         show_outcomes(cast(RunAnswer, printable_answer(answer)))
     outcomes = answer.get("outcomes", [])
@@ -128,7 +128,7 @@ def history(topic: str, partition: int, url: str, as_json: bool) -> None:
     answer = _ask(url, "/api/cleaner/history", {"topic": topic, "partition": partition})
     if as_json:
         return _print_json(answer)
-    from cli.cleaner_runs import show_history
+    from odradek.cli.cleaner_runs import show_history
 
     show_history(cast(HistoryAnswer, printable_answer(answer)))
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from cli import words
-from cli.answers import Plan, PlanAnswer, Result
-from cli.cleaner_runs import REASONS, records_gone
-from cli.tables import new_table, print_table
+from odradek.cli import words
+from odradek.cli.answers import Plan, PlanAnswer, Result
+from odradek.cli.cleaner_runs import REASONS, records_gone
+from odradek.cli.tables import new_table, print_table
 
 # A topic of more partitions is shown as a table.
 _IN_FULL_MAX = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from cli import words
-from cli.answers import HistoryAnswer, Result, Run, RunAnswer
-from cli.tables import new_table, print_table
+from odradek.cli import words
+from odradek.cli.answers import HistoryAnswer, Result, Run, RunAnswer
+from odradek.cli.tables import new_table, print_table
 
 _STYLES = {"CLEANED": "bold green", "NOTHING": "bold"}
 # The reason for a cleaning, in a word (cleaner.rules.policy.Reason).

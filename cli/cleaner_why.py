@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli import words
-from cli.answers import Condition, WhyAnswer
-from cli.tables import new_table, print_table
+from odradek.cli import words
+from odradek.cli.answers import Condition, WhyAnswer
+from odradek.cli.tables import new_table, print_table
 
 _TITLES = {
     "NEEDED": "All of these are needed",

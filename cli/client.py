@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from cli.client_config import ClientConfigError, client_properties
-from cli.refusals import Act, CommandError, connection_reason, did_you_mean, explain, refused
+from odradek.cli.client_config import ClientConfigError, client_properties
+from odradek.cli.refusals import (
+    Act,
+    CommandError,
+    connection_reason,
+    did_you_mean,
+    explain,
+    refused,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer

@@ -59,8 +59,8 @@ def translated(java: dict[str, str], file: str) -> dict[str, str]:
 
 
 def _read(file: Path) -> dict[str, str]:
-    from config.errors import ConfigError
-    from config.properties import from_properties
+    from odradek.config.errors import ConfigError
+    from odradek.config.properties import from_properties
 
     try:
         # Java reads properties as ISO 8859-1, in which any byte is some character.

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
-    from cli.client import Admin
+    from odradek.cli.client import Admin
 
 _VARIABLE = "_ODRADEK_COMPLETE"
 # After a longer wait the user would rather type the name.
@@ -31,7 +31,7 @@ def completion(shell: str) -> None:
 
     Example: odradek completion bash
     """
-    from cli.main import main
+    from odradek.cli.main import main
 
     kind = get_completion_class(shell)
     assert kind is not None
@@ -64,8 +64,8 @@ def _complete(
 ) -> list[CompletionItem]:
     # No error may print a message into the middle of the shell's line.
     with contextlib.suppress(Exception):
-        from cli.client import DEFAULT_ADDRESS, ENVIRONMENT, Connection
-        from cli.client_config import client_properties
+        from odradek.cli.client import DEFAULT_ADDRESS, ENVIRONMENT, Connection
+        from odradek.cli.client_config import client_properties
 
         given = context.params
         properties = client_properties(given.get("client_config"), given.get("pairs") or ())

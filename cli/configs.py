@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import click
 
-from cli.answer import print_json
-from cli.arguments import Name, pairs_option
-from cli.client import Admin, Connection, broker_options, json_option
-from cli.completion import complete_groups, complete_topics
-from cli.settings import (
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name, pairs_option
+from odradek.cli.client import Admin, Connection, broker_options, json_option
+from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.settings import (
     Changes,
     Setting,
     alter_settings,
@@ -19,7 +19,7 @@ from cli.settings import (
     setting_json,
     source_text,
 )
-from config.printable import printable
+from odradek.config.printable import printable
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -80,7 +80,7 @@ def describe(
         return print_json({kind: name, "configs": [setting_json(one) for one in shown]})
     if not shown:
         return click.echo("All settings have their defaults: --all shows them.")
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     print_rows(
         ["Setting", "Value", "From", "Otherwise"],

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from cli.arguments import Name
-from cli.client import Connection, broker_options
-from cli.completion import complete_groups, complete_topics
-from cli.positions import BEGINNING, END, Kind, Position, PositionType, resolve
-from cli.records import (
+from odradek.cli.arguments import Name
+from odradek.cli.client import Connection, broker_options
+from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.positions import BEGINNING, END, Kind, Position, PositionType, resolve
+from odradek.cli.records import (
     LineError,
     Write,
     template,
@@ -20,7 +20,7 @@ from cli.records import (
     write_key_value,
     write_value,
 )
-from cli.refusals import CommandError
+from odradek.cli.refusals import CommandError
 
 
 @click.command()
@@ -116,7 +116,7 @@ def consume(
     missing = [number for number in numbers if number not in known]
     if missing:
         raise CommandError(f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0")
-    from cli.reading import Reading, read
+    from odradek.cli.reading import Reading, read
 
     is_committed = isolation == "read_committed"
     where: dict[str, Any] = {}

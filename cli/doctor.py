@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from cli.ask import DEFAULT_URL
-from config.printable import printable
+from odradek.cli.ask import DEFAULT_URL
+from odradek.config.printable import printable
 
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -42,7 +42,7 @@ def doctor(config: Path | None, pairs: Sequence[str], url: str | None, as_json: 
 
     Example: odradek doctor --config server.properties
     """
-    from cli.checks import PROBLEM, check_all
+    from odradek.cli.checks import PROBLEM, check_all
 
     findings = []
     for one in check_all(config, dict(os.environ), pairs, url):

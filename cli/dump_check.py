@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage.errors import CorruptFile
-from storage.exchange import base_offset_of
-from storage.files import FileSystem
-from storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from storage.scan import Batches, Place
-from storage.segment import INDEX, LOG, TIME_INDEX
+from odradek.storage.errors import CorruptFile
+from odradek.storage.exchange import base_offset_of
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from odradek.storage.scan import Batches, Place
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX
 
 
 def check_offset_index(fs: FileSystem, path: Path) -> Iterator[CorruptFile]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from config.printable import printable
+from odradek.config.printable import printable
 
 
 @click.command("dump-log")
@@ -36,8 +36,8 @@ def dump_log(paths: Sequence[Path], records: bool, deep: bool, as_json: bool) ->
 
     Example: odradek dump-log data/orders-0 --records
     """
-    from cli.dump_rows import Wanted
-    from cli.dump_show import Table, dump, files_of, show_json
+    from odradek.cli.dump_rows import Wanted
+    from odradek.cli.dump_show import Table, dump, files_of, show_json
 
     show = show_json if as_json else Table().show
     failed = False

@@ -11,23 +11,32 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.dump_words import Decoder, decoder_of
-from config.values import INT64_MAX
-from protocol import legacy
-from protocol.batches import MAGIC, NO_PRODUCER_ID, BatchHeader, Record
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from storage import checkpoints, epochs
-from storage.directory import PARTITION_METADATA
-from storage.errors import CorruptFile
-from storage.exchange import base_offset_of
-from storage.files import FileSystem
-from storage.index import OffsetIndex, TimeIndex
-from storage.meta_properties import META, read_properties
-from storage.producers import ProducerStates
-from storage.scan import Batches, Wasted
-from storage.segment import CLEANED, DELETED, INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
-from storage.transactions import parse_aborted
+from odradek.cli.dump_words import Decoder, decoder_of
+from odradek.config.values import INT64_MAX
+from odradek.protocol import legacy
+from odradek.protocol.batches import MAGIC, NO_PRODUCER_ID, BatchHeader, Record
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.storage import checkpoints, epochs
+from odradek.storage.directory import PARTITION_METADATA
+from odradek.storage.errors import CorruptFile
+from odradek.storage.exchange import base_offset_of
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.producers import ProducerStates
+from odradek.storage.scan import Batches, Wasted
+from odradek.storage.segment import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+)
+from odradek.storage.transactions import parse_aborted
 
 # A snapshot of a controller's metadata: batches, as in a log (see storage/kraft.py).
 CHECKPOINT = ".checkpoint"
@@ -190,7 +199,7 @@ def _read_index(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
         yield Row("offset index entry", {"offset": base + offset, "position": position})
     yield from _index_damage(index.entries.damage)
     if wanted.deep:
-        from cli.dump_check import check_offset_index
+        from odradek.cli.dump_check import check_offset_index
 
         yield from check_offset_index(fs, path)
 
@@ -203,7 +212,7 @@ def _read_time_index(fs: FileSystem, path: Path, wanted: Wanted) -> Rows:
         yield Row("time index entry", {"timestamp": timestamp, "offset": base + offset})
     yield from _index_damage(index.entries.damage)
     if wanted.deep:
-        from cli.dump_check import check_time_index
+        from odradek.cli.dump_check import check_time_index
 
         yield from check_time_index(fs, path)
 

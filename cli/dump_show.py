@@ -12,12 +12,12 @@ from typing import cast
 
 import click
 
-from cli.dump_rows import Row, Wanted, reader_of
-from cli.dump_words import Decoded, sentence
-from cli.words import time_text
-from config.printable import printable
-from storage.errors import CorruptFile, StorageError
-from storage.files import RealFileSystem
+from odradek.cli.dump_rows import Row, Wanted, reader_of
+from odradek.cli.dump_words import Decoded, sentence
+from odradek.cli.words import time_text
+from odradek.config.printable import printable
+from odradek.storage.errors import CorruptFile, StorageError
+from odradek.storage.files import RealFileSystem
 
 # Title, width (negative: to the left), and the function that picks the value from the fields.
 _Column = tuple[str, int, Callable[[Mapping[str, object]], object]]

@@ -11,8 +11,8 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from broker.topics import names as topic_names
-from protocol.wire import encode_uuid
+from odradek.broker.topics import names as topic_names
+from odradek.protocol.wire import encode_uuid
 
 Decoded = Mapping[str, object]
 Decoder = Callable[[bytes, bytes | None], Decoded | None]
@@ -26,15 +26,15 @@ def decoder_of(directory: str) -> Decoder | None:
     found = _TOPIC.fullmatch(directory)
     topic = found["topic"] if found else ""
     if topic == topic_names.CONSUMER_OFFSETS:
-        from broker.groups.records import decode_record as group_record
+        from odradek.broker.groups.records import decode_record as group_record
 
         return lambda key, value: _told(group_record(key, value))
     if topic == topic_names.TRANSACTION_STATE:
-        from broker.transactions.records import decode_record as transaction_record
+        from odradek.broker.transactions.records import decode_record as transaction_record
 
         return lambda key, value: _told(transaction_record(key, value))
     if topic == topic_names.SHARE_GROUP_STATE:
-        from broker.shares.state_records import decode_record as share_record
+        from odradek.broker.shares.state_records import decode_record as share_record
 
         return lambda key, value: _told(share_record(key, value))
     return None

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli.words import key_text, size
-from config.printable import printable
+from odradek.cli.words import key_text, size
+from odradek.config.printable import printable
 
 _ONE_OF = {
     "batches": "batch",

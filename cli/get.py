@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import click
 
-from cli.ask import answer_or_exit, url_option
-from cli.words import cut_text, key_text, time_text
-from config.printable import printable
+from odradek.cli.ask import answer_or_exit, url_option
+from odradek.cli.words import cut_text, key_text, time_text
+from odradek.config.printable import printable
 
 
 @click.command("get")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.answer import print_json
-from cli.arguments import Name
-from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from cli.completion import complete_groups, complete_topics
-from cli.positions import END, Partition, Position, PositionType, resolve
-from cli.refusals import Act, CommandError, did_you_mean, refused
-from cli.words import count
-from config.printable import printable
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name
+from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.positions import END, Partition, Position, PositionType, resolve
+from odradek.cli.refusals import Act, CommandError, did_you_mean, refused
+from odradek.cli.words import count
+from odradek.config.printable import printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription
@@ -60,7 +60,7 @@ def list_groups(as_json: bool, connection: Connection) -> None:
         return print_json({"groups": found})
     if not found:
         return click.echo("There are no consumer groups.")
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     print_rows(
         ["Group", "State", "Type"],
@@ -185,7 +185,7 @@ def reset_offsets(
     ]
     if as_json:
         return print_json({"group": name, "dry_run": dry_run, "offsets": moved})
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     columns = ["Topic", "Partition>", "Before>", "After>"]
     print_rows(columns, [tuple(one.values()) for one in moved])
@@ -321,7 +321,7 @@ def _commit(admin: Admin, name: str, offsets: dict[Partition, int]) -> None:
 
 
 def _show(one: dict[str, Any]) -> None:
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     state = _state_text(one["state"])
     assignor = f", assignor {one['assignor']}" if one["assignor"] else ""

@@ -10,35 +10,38 @@ from pathlib import Path
 
 import click
 
-from cli import VERSION
-from cli.one_line import OneLineGroup
+from odradek.cli import VERSION
+from odradek.cli.one_line import OneLineGroup
 
 # The module and attribute of each command, and the first sentence of its help.
 _COMMANDS = {
-    "acls": ("cli.acls:acls", "List, create and delete access control lists."),
+    "acls": ("odradek.cli.acls:acls", "List, create and delete access control lists."),
     "cleaner": (
-        "cli.cleaner:cleaner",
+        "odradek.cli.cleaner:cleaner",
         "Inspect a running broker's log cleaner, or start a cleaning.",
     ),
     "completion": (
-        "cli.completion:completion",
+        "odradek.cli.completion:completion",
         "Print the script that completes commands, topics and groups in a shell.",
     ),
-    "configs": ("cli.configs:configs", "Describe and change settings of topics, brokers, groups."),
-    "consume": ("cli.consume:consume", "Print the records of a topic."),
+    "configs": (
+        "odradek.cli.configs:configs",
+        "Describe and change settings of topics, brokers, groups.",
+    ),
+    "consume": ("odradek.cli.consume:consume", "Print the records of a topic."),
     "doctor": (
-        "cli.doctor:doctor",
+        "odradek.cli.doctor:doctor",
         "Check that a broker can run here, and that a running one is healthy.",
     ),
     "dump-log": (
-        "cli.dump_log:dump_log",
+        "odradek.cli.dump_log:dump_log",
         "Print the contents of segments, indexes, snapshots and checkpoints.",
     ),
-    "get": ("cli.get:get", "Print the latest value of a key."),
-    "groups": ("cli.groups:groups", "List, describe, delete and reset consumer groups."),
-    "perf": ("cli.perf:perf", "Measure a broker under a load of records with keys."),
-    "produce": ("cli.produce:produce", "Send lines as records to a topic."),
-    "topics": ("cli.topics:topics", "List, describe, create, alter and delete topics."),
+    "get": ("odradek.cli.get:get", "Print the latest value of a key."),
+    "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
+    "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
+    "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
+    "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
 }
 
 
@@ -85,7 +88,7 @@ def serve(
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
     gc.disable()  # imports leave no garbage; the broker enables gc again once it is loaded
-    from broker.main import StartError, StopError, run, say
+    from odradek.broker.main import StartError, StopError, run, say
 
     status = 0
     try:
@@ -140,8 +143,8 @@ def adopt(
 
     Example: odradek adopt /var/lib/kafka
     """
-    from broker.adoption.adopt import Source
-    from cli.adopt import adopt as run
+    from odradek.broker.adoption.adopt import Source
+    from odradek.cli.adopt import adopt as run
 
     source = Source(tuple(dict.fromkeys(directories)), metadata_dir, without_metadata)
     sys.exit(run(source, force=force, dry_run=dry_run))
@@ -164,7 +167,7 @@ def _job(name: str, purpose: str) -> None:
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run_job(arguments: tuple[str, ...]) -> None:
         try:
-            module = importlib.import_module(f"pipeline.{name}")
+            module = importlib.import_module(f"odradek.pipeline.{name}")
         except ModuleNotFoundError as error:
             if error.name not in ("pyspark", "py4j"):
                 raise

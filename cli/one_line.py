@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from cli.lazy import LazyGroup
-from config.printable import printable
+from odradek.cli.lazy import LazyGroup
+from odradek.config.printable import printable
 
 # A group that was named without a command shows its help (click 8.2 and later).
 _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())

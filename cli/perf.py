@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from cli.lazy import LazyGroup
+from odradek.cli.lazy import LazyGroup
 
 _COMMANDS = {
-    "consume": ("cli.perf_consume:consume", "Read a topic at full speed."),
-    "produce": ("cli.perf_produce:produce", "Send generated records with random keys."),
+    "consume": ("odradek.cli.perf_consume:consume", "Read a topic at full speed."),
+    "produce": ("odradek.cli.perf_produce:produce", "Send generated records with random keys."),
     "roundtrip": (
-        "cli.perf_roundtrip:roundtrip",
+        "odradek.cli.perf_roundtrip:roundtrip",
         "Measure how long records take from a producer to a consumer.",
     ),
 }

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.answer import print_json
-from cli.arguments import Name
-from cli.client import Connection, broker_options, json_option
-from cli.completion import complete_topics
-from cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, rates
-from cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
-from cli.reading import is_passing
-from cli.refusals import Act, refused
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name
+from odradek.cli.client import Connection, broker_options, json_option
+from odradek.cli.completion import complete_topics
+from odradek.cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, rates
+from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
+from odradek.cli.reading import is_passing
+from odradek.cli.refusals import Act, refused
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

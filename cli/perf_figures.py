@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from cli.words import size
+from odradek.cli.words import size
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
-from cli.answer import print_json
-from cli.arguments import Name
-from cli.client import Connection, broker_options, json_option
-from cli.completion import complete_topics
-from cli.perf_figures import (
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name
+from odradek.cli.client import Connection, broker_options, json_option
+from odradek.cli.completion import complete_topics
+from odradek.cli.perf_figures import (
     Latencies,
     LiveLine,
     Workers,
@@ -24,9 +24,9 @@ from cli.perf_figures import (
     rate_rows,
     rates,
 )
-from cli.perf_load import Distribution, DistributionType, Load, Records
-from cli.produce import ACKS, CODECS, PARTITIONER
-from cli.refusals import CommandError, explain
+from odradek.cli.perf_load import Distribution, DistributionType, Load, Records
+from odradek.cli.produce import ACKS, CODECS, PARTITIONER
+from odradek.cli.refusals import CommandError, explain
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

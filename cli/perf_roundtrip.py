@@ -12,11 +12,11 @@ from typing import Any
 import click
 import numpy as np
 
-from cli.answer import print_json
-from cli.arguments import Name
-from cli.client import Connection, broker_options, json_option
-from cli.completion import complete_topics
-from cli.perf_figures import (
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name
+from odradek.cli.client import Connection, broker_options, json_option
+from odradek.cli.completion import complete_topics
+from odradek.cli.perf_figures import (
     Latencies,
     LiveLine,
     Workers,
@@ -25,11 +25,11 @@ from cli.perf_figures import (
     rate_rows,
     rates,
 )
-from cli.perf_load import Distribution, Load, Records
-from cli.perf_produce import producer_options, producer_properties
-from cli.positions import END, Partition, resolve
-from cli.reading import is_passing
-from cli.refusals import Act, CommandError, explain, refused
+from odradek.cli.perf_load import Distribution, Load, Records
+from odradek.cli.perf_produce import producer_options, producer_properties
+from odradek.cli.positions import END, Partition, resolve
+from odradek.cli.reading import is_passing
+from odradek.cli.refusals import Act, CommandError, explain, refused
 
 # A value begins with its sender, so that others may write to the topic, its number and its time.
 _STAMP = struct.Struct(">16sqd")

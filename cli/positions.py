@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.client import REQUEST_TIMEOUT_S
-from cli.refusals import Act
+from odradek.cli.client import REQUEST_TIMEOUT_S
+from odradek.cli.refusals import Act
 
 if TYPE_CHECKING:
-    from cli.client import Admin
+    from odradek.cli.client import Admin
 
 Partition = tuple[str, int]
 _FORMS = (

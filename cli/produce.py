@@ -8,13 +8,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from cli.answer import print_json
-from cli.arguments import Name, Pair
-from cli.client import Connection, broker_options, json_option
-from cli.completion import complete_topics
-from cli.records import Headers, Line, LineError, read_json, split_line
-from cli.refusals import Act, CommandError, explain, refused
-from cli.words import count
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name, Pair
+from odradek.cli.client import Connection, broker_options, json_option
+from odradek.cli.completion import complete_topics
+from odradek.cli.records import Headers, Line, LineError, read_json, split_line
+from odradek.cli.refusals import Act, CommandError, explain, refused
+from odradek.cli.words import count
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

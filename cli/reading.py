@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from cli.positions import Partition
-from cli.records import Consumed, Write
-from cli.refusals import Act, refused
+from odradek.cli.positions import Partition
+from odradek.cli.records import Consumed, Write
+from odradek.cli.refusals import Act, refused
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-    from cli.client import Connection
+    from odradek.cli.client import Connection
 
 _BATCH_COUNT = 500
 _POLL_S = 0.2

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from config.printable import printable
+from odradek.config.printable import printable
 
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
 # Explanations where neither the broker's message nor the client's names the remedy.

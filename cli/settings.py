@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from cli.client import REQUEST_TIMEOUT_S, Admin
-from cli.refusals import Act, CommandError, Denied
+from odradek.cli.client import REQUEST_TIMEOUT_S, Admin
+from odradek.cli.refusals import Act, CommandError, Denied
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConfigEntry, ConfigResource

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from config.printable import printable
+from odradek.config.printable import printable
 
 # Wide enough for any name: output to a pipe is for grep and awk, one row a line.
 _PIPE_COLUMNS = 10_000

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.answer import print_json
-from cli.arguments import Name, pairs_option
-from cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from cli.completion import complete_topics
-from cli.refusals import Act, CommandError
-from cli.settings import Changes, alter_settings, describe_settings, setting_json, source_text
-from cli.words import count
+from odradek.cli.answer import print_json
+from odradek.cli.arguments import Name, pairs_option
+from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.completion import complete_topics
+from odradek.cli.refusals import Act, CommandError
+from odradek.cli.settings import (
+    Changes,
+    alter_settings,
+    describe_settings,
+    setting_json,
+    source_text,
+)
+from odradek.cli.words import count
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import TopicDescription
@@ -51,7 +57,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
 
     Example: odradek topics list
     """
-    from broker.topics.names import INTERNAL
+    from odradek.broker.topics.names import INTERNAL
 
     admin = connection.admin()
     names = sorted(name for name in admin.topics if internal or name not in INTERNAL)
@@ -70,7 +76,7 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
         return print_json({"topics": found})
     if not found:
         return click.echo("There are no topics: odradek topics create NAME creates one.")
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     print_rows(
         ["Topic", "Partitions>", "Replicas>", "Policy"],
@@ -105,7 +111,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
     described = [_described(admin, name) for name in names]
     if as_json:
         return print_json({"topics": described})
-    from cli.tables import print_rows
+    from odradek.cli.tables import print_rows
 
     for number, one in enumerate(described):
         if number:
@@ -277,7 +283,7 @@ def _replication_factor(topic: Any) -> int:
 def _described(admin: Admin, name: str) -> dict[str, Any]:
     from confluent_kafka import TopicCollection
 
-    from cli.positions import BEGINNING, END, resolve
+    from odradek.cli.positions import BEGINNING, END, resolve
 
     act = Act(f"describe topic {name}", f"DESCRIBE on topic {name}")
     described: TopicDescription = admin.wait(

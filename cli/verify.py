@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import click
 
-from cli.ask import answer_or_exit, token_option, url_option
+from odradek.cli.ask import answer_or_exit, token_option, url_option
 
 
 @click.command("verify")
@@ -44,7 +44,7 @@ def verify(
     if as_json:
         click.echo(json.dumps(answer, indent=2))
     else:
-        from cli.findings import show  # rich takes a while to load
+        from odradek.cli.findings import show  # rich takes a while to load
 
         show(topic, answer["partitions"])
     sys.exit(0 if answer["is_proved"] else 1)

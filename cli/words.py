@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from config.printable import printable
+from odradek.config.printable import printable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

@@ -7,8 +7,8 @@ meaning here are in config.inert.
 
 from __future__ import annotations
 
-from config.http import TOKEN
-from config.listeners import (
+from odradek.config.http import TOKEN
+from odradek.config.listeners import (
     Listener,
     ListenerSettings,
     advertised_listeners,
@@ -18,8 +18,8 @@ from config.listeners import (
     parse_address,
     parse_host_counts,
 )
-from config.option import DAY_MS, HOUR_MS, option, options
-from config.values import (
+from odradek.config.option import DAY_MS, HOUR_MS, option, options
+from odradek.config.values import (
     DOUBLE_MAX,
     INT32_MAX,
     Validator,

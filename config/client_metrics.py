@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from config.errors import ConfigError
-from config.option import Option
-from config.resolution import Entry, Source, Synonym
-from config.values import Kind, render, words
+from odradek.config.errors import ConfigError
+from odradek.config.option import Option
+from odradek.config.resolution import Entry, Source, Synonym
+from odradek.config.values import Kind, render, words
 
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
 ALL_METRICS = "*"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from config.option import option, options
-from config.values import INT32_MAX, at_least, int32
+from odradek.config.option import option, options
+from odradek.config.values import INT32_MAX, at_least, int32
 
 
 @options

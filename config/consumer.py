@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from config.option import option, options
-from config.values import INT32_MAX, at_least, int32, one_of_any_case, subset_of
+from odradek.config.option import option, options
+from odradek.config.values import INT32_MAX, at_least, int32, one_of_any_case, subset_of
 
 _PREFIX = "group.consumer."
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from config.effective import BROKER_OPTION
-from config.errors import ConfigError, raise_any
-from config.per_listener import base_name, split_name
-from config.providers import has_reference, is_of_providers
-from config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
+from odradek.config.effective import BROKER_OPTION
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.per_listener import base_name, split_name
+from odradek.config.providers import has_reference, is_of_providers
+from odradek.config.tls import RECONFIGURABLE as OF_LISTENERS_ONLY
 
 # The options that clients may set for the listeners of all brokers (DynamicBrokerConfig).
 _CLUSTER_WIDE_OF_LISTENERS = {

@@ -12,27 +12,27 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from config.acl import AclConfig, acl_problems
-from config.broker import BrokerConfig
-from config.connections import ConnectionConfig, connection_problems
-from config.consumer import ConsumerConfig, consumer_problems
-from config.errors import ConfigError, raise_any
-from config.http import HttpConfig, http_problems
-from config.inert import INERT, INERT_GROUPS, is_removed
-from config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
-from config.option import Option, fallbacks_of, options_of
-from config.otlp import OtlpConfig, otlp_problems
-from config.per_listener import base_name, layers_of, split_name
-from config.providers import PREFIX as PROVIDERS_PREFIX
-from config.providers import ProvidersConfig
-from config.quota import QuotaConfig, quota_problems
-from config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
-from config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
-from config.share import ShareConfig, share_problems
-from config.tls import TlsConfig, tls_problems
-from config.tokens import TokenConfig, token_problems
-from config.topic import TopicConfig, check_topic
-from config.values import Kind
+from odradek.config.acl import AclConfig, acl_problems
+from odradek.config.broker import BrokerConfig
+from odradek.config.connections import ConnectionConfig, connection_problems
+from odradek.config.consumer import ConsumerConfig, consumer_problems
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.http import HttpConfig, http_problems
+from odradek.config.inert import INERT, INERT_GROUPS, is_removed
+from odradek.config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
+from odradek.config.option import Option, fallbacks_of, options_of
+from odradek.config.otlp import OtlpConfig, otlp_problems
+from odradek.config.per_listener import base_name, layers_of, split_name
+from odradek.config.providers import PREFIX as PROVIDERS_PREFIX
+from odradek.config.providers import ProvidersConfig
+from odradek.config.quota import QuotaConfig, quota_problems
+from odradek.config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
+from odradek.config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
+from odradek.config.share import ShareConfig, share_problems
+from odradek.config.tls import TlsConfig, tls_problems
+from odradek.config.tokens import TokenConfig, token_problems
+from odradek.config.topic import TopicConfig, check_topic
+from odradek.config.values import Kind
 
 T = TypeVar("T")
 # How many unknown names get a suggestion: the search for a similar name takes 0.7 ms, and clients

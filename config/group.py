@@ -10,10 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from config.errors import ConfigError, raise_any
-from config.option import Option
-from config.resolution import Entry, Source, Synonym
-from config.values import INT64_MAX, Kind, Validator, Value, at_least, invalid, one_of, render
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.option import Option
+from odradek.config.resolution import Entry, Source, Synonym
+from odradek.config.values import (
+    INT64_MAX,
+    Kind,
+    Validator,
+    Value,
+    at_least,
+    invalid,
+    one_of,
+    render,
+)
 
 # The texts that Java's Duration.parse() reads: days, hours, minutes, seconds, each with a sign.
 _DURATION = re.compile(

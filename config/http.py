@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from config.errors import ConfigError
-from config.option import option, options
-from config.values import Validator, Value, at_least, int32, password, words
+from odradek.config.errors import ConfigError
+from odradek.config.option import option, options
+from odradek.config.values import Validator, Value, at_least, int32, password, words
 
 _CERTIFICATE = "odradek.http.tls.certificate"
 _KEY = "odradek.http.tls.key"

@@ -9,8 +9,8 @@ class, the default here is none.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from config.option import Option, Update
-from config.values import Kind, parse
+from odradek.config.option import Option, Update
+from odradek.config.values import Kind, parse
 
 _UPDATES: tuple[Update, ...] = ("cluster-wide", "per-broker")
 

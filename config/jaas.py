@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from config.errors import ConfigError
+from odradek.config.errors import ConfigError
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 # A word that begins with a digit, a dot or a dash is a number to Java, and needs quotes.

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from config.errors import ConfigError, raise_any
-from config.properties import Settings, from_properties
-from config.providers import provide
-from config.resolution import Layer, Source
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.properties import Settings, from_properties
+from odradek.config.providers import provide
+from odradek.config.resolution import Layer, Source
 
 # The variables that Kafka's images keep out of server.properties (KafkaDockerWrapper, Kafka 4.3).
 EXCLUDED_VARIABLES = frozenset(

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from config.errors import ConfigError, raise_any
-from config.values import INT32_MAX, Value, invalid
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.values import INT32_MAX, Value, invalid
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import urlsplit
 
-from config.listeners import Listener
-from config.option import HOUR_MS, option, options
-from config.sasl import OAUTHBEARER, SaslConfig
-from config.values import int32, int64, words
+from odradek.config.listeners import Listener
+from odradek.config.option import HOUR_MS, option, options
+from odradek.config.sasl import OAUTHBEARER, SaslConfig
+from odradek.config.values import int32, int64, words
 
 _SCHEMES = ("http", "https", "file")
 _URL = "sasl.oauthbearer.jwks.endpoint.url"

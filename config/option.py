@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, dataclass_transform
 
-from config.errors import ConfigError
-from config.values import Kind, Validator, Value, parse, render
+from odradek.config.errors import ConfigError
+from odradek.config.values import Kind, Validator, Value, parse, render
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from config.errors import ConfigError
-from config.option import option, options
-from config.values import Validator, Value, at_least, int64, password
+from odradek.config.errors import ConfigError
+from odradek.config.option import option, options
+from odradek.config.values import Validator, Value, at_least, int64, password
 
 _ENDPOINT, _HEADERS = "odradek.otlp.endpoint", "odradek.otlp.headers"
 # The specification's path for metrics, for an endpoint that has no path.

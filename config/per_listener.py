@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from config.resolution import Layer, Source
+from odradek.config.resolution import Layer, Source
 
 PREFIX = "listener.name."
 MECHANISMS = ("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer")

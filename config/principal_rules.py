@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from config.errors import ConfigError
+from odradek.config.errors import ConfigError
 
 OPTION = "ssl.principal.mapping.rules"
 

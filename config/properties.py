@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from config.errors import raise_any
+from odradek.config.errors import raise_any
 
 _BLANK = " \t\f"
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -21,11 +21,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from config.errors import ConfigError, raise_any
-from config.option import option, options
-from config.properties import Settings, from_properties
-from config.resolution import Layer, Source, resolve
-from config.values import words
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.option import option, options
+from odradek.config.properties import Settings, from_properties
+from odradek.config.resolution import Layer, Source, resolve
+from odradek.config.values import words
 
 OPTION = "config.providers"
 PREFIX = OPTION + "."

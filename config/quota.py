@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from config.option import option, options
-from config.values import at_least, int32
+from odradek.config.option import option, options
+from odradek.config.values import at_least, int32
 
 
 @options

@@ -1,6 +1,6 @@
 """The page that lists every option, generated from the declarations.
 
-`python -m config.reference > docs/configs.md` generates it again.
+`python -m odradek.config.reference > docs/configs.md` generates it again.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from config.effective import TOPIC_OPTION, declared_options
-from config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
-from config.topic import TopicConfig
-from config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
+from odradek.config.effective import TOPIC_OPTION, declared_options
+from odradek.config.option import DAY_MS, HOUR_MS, MINUTE_MS, Option, fallbacks_of, options_of
+from odradek.config.topic import TopicConfig
+from odradek.config.values import DOUBLE_MAX, INT32_MAX, INT64_MAX
 
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Made by `python -m config.reference > docs/configs.md`; edit the declarations instead. -->
+<!-- Made by `python -m odradek.config.reference > docs/configs.md`; edit the declarations. -->
 
 Options have the names, types and meanings of Apache Kafka 4.3. A broker reads them from a
 `server.properties` (`odradek serve --config FILE`), from environment variables as Kafka's

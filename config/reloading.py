@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from config.effective import BROKER_OPTION
-from config.per_listener import base_name
-from config.providers import is_of_providers
-from config.resolution import Entry, Layer
+from odradek.config.effective import BROKER_OPTION
+from odradek.config.per_listener import base_name
+from odradek.config.providers import is_of_providers
+from odradek.config.resolution import Entry, Layer
 
 
 @dataclass(frozen=True, slots=True)

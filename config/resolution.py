@@ -15,9 +15,9 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Any, Generic, TypeVar
 
-from config.errors import ConfigError, raise_any
-from config.option import Fallback, Option, hide_value, options_of
-from config.values import Kind, render
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.option import Fallback, Option, hide_value, options_of
+from odradek.config.values import Kind, render
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from config.errors import ConfigError
-from config.jaas import LoginModule, parse_jaas
-from config.listeners import Listener
-from config.option import option, options
-from config.scram_users import MECHANISMS, OPTION, parse_scram_users
-from config.values import at_least, int32, int64, password, words
+from odradek.config.errors import ConfigError
+from odradek.config.jaas import LoginModule, parse_jaas
+from odradek.config.listeners import Listener
+from odradek.config.option import option, options
+from odradek.config.scram_users import MECHANISMS, OPTION, parse_scram_users
+from odradek.config.values import at_least, int32, int64, password, words
 
 PLAIN = "PLAIN"
 SCRAM_SHA_256, SCRAM_SHA_512 = MECHANISMS

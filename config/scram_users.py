@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from config.errors import ConfigError
+from odradek.config.errors import ConfigError
 
 OPTION = "odradek.scram.users"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from config.effective import BROKER_OPTION, is_sensitive
-from config.providers import referred_files
-from config.resolution import Layer
+from odradek.config.effective import BROKER_OPTION, is_sensitive
+from odradek.config.providers import referred_files
+from odradek.config.resolution import Layer
 
 _HTTP_KEY, _HTTP_CERTIFICATE = "odradek.http.tls.key", "odradek.http.tls.certificate"
 _KEYS = (_HTTP_KEY, _HTTP_CERTIFICATE, "ssl.keystore.location")

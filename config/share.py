@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from config.option import option, options
-from config.values import at_least, between, int16, int32
+from odradek.config.option import option, options
+from odradek.config.values import at_least, between, int16, int32
 
 _NO_WAIT = "Accepted without effect: state is written at once."
 _NOTHING_TO_SIZE = "Accepted without effect: there is no such buffer."

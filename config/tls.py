@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from config.errors import ConfigError
-from config.option import option, options
-from config.values import at_least, int32, one_of, password, words
+from odradek.config.errors import ConfigError
+from odradek.config.option import option, options
+from odradek.config.values import at_least, int32, one_of, password, words
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 PROTOCOLS = ("SSL", "SASL_SSL")
@@ -173,7 +173,7 @@ def tls_problems(config: TlsConfig) -> Iterator[tuple[str, Sequence[str]]]:
     if config.ssl_principal_mapping_rules == _DEFAULT:
         return
     # Imported only where there are such rules.
-    from config.principal_rules import PrincipalRules
+    from odradek.config.principal_rules import PrincipalRules
 
     try:
         PrincipalRules(config.ssl_principal_mapping_rules)

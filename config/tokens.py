@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from config.option import DAY_MS, HOUR_MS, option, options
-from config.values import at_least, int64, password
+from odradek.config.option import DAY_MS, HOUR_MS, option, options
+from odradek.config.values import at_least, int64, password
 
 
 @options

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import re
 
-from config.errors import ConfigError
-from config.option import DAY_MS, HOUR_MS, Fallback, hours, milliseconds, minutes, option, options
-from config.values import (
+from odradek.config.errors import ConfigError
+from odradek.config.option import (
+    DAY_MS,
+    HOUR_MS,
+    Fallback,
+    hours,
+    milliseconds,
+    minutes,
+    option,
+    options,
+)
+from odradek.config.values import (
     INT32_MAX,
     INT64_MAX,
     Validator,

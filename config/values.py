@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Annotated
 
-from config.errors import ConfigError
+from odradek.config.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...]
 

@@ -1,6 +1,7 @@
 """The list of options without effect in docs/compatibility.md.
 
-`python -m config.without_effect docs/compatibility.md` generates it again, between its two marks.
+`python -m odradek.config.without_effect docs/compatibility.md` generates it again, between its two
+marks.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from config.effective import declared_options
-from config.inert import INERT_GROUPS
-from config.option import Option, fallbacks_of
-from config.topic import TopicConfig
+from odradek.config.effective import declared_options
+from odradek.config.inert import INERT_GROUPS
+from odradek.config.option import Option, fallbacks_of
+from odradek.config.topic import TopicConfig
 
-BEGIN = "<!-- Made by `python -m config.without_effect docs/compatibility.md`: from here -->\n"
+_COMMAND = "python -m odradek.config.without_effect docs/compatibility.md"
+BEGIN = f"<!-- Made by `{_COMMAND}`: from here -->\n"
 END = "<!-- to here -->\n"
 
 

@@ -12,8 +12,8 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.source import TopicSource, client_options
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.source import TopicSource, client_options
 
 _PREFIX = "kafka."
 

@@ -17,12 +17,12 @@ import click
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.checkpoint import ending_offsets
-from pipeline.connector import DELTA, KAFKA
-from pipeline.delta_table import read_kept
-from pipeline.errors import PipelineError
-from pipeline.formats import PACKAGES, ValueFormat
-from pipeline.guarantees import (
+from odradek.pipeline.checkpoint import ending_offsets
+from odradek.pipeline.connector import DELTA, KAFKA
+from odradek.pipeline.delta_table import read_kept
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.formats import PACKAGES, ValueFormat
+from odradek.pipeline.guarantees import (
     Check,
     by_key,
     by_key_of_table,
@@ -34,12 +34,12 @@ from pipeline.guarantees import (
     order_check,
     table_check,
 )
-from pipeline.options import run_command, session_options, told_in_one_line, topic_options
-from pipeline.reading import Reading, digest, is_there, load, take, value_bytes
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import TopicSource, require_broker
-from pipeline.text import show_bytes
-from pipeline.values import value_options
+from odradek.pipeline.options import run_command, session_options, told_in_one_line, topic_options
+from odradek.pipeline.reading import Reading, digest, is_there, load, take, value_bytes
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import TopicSource, require_broker
+from odradek.pipeline.text import show_bytes
+from odradek.pipeline.values import value_options
 
 _EXAMPLES = 10
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.files import exists, list_names, read_text
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import exists, list_names, read_text
 
 
 @dataclass(frozen=True, slots=True)

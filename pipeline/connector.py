@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError
 
 Version: TypeAlias = tuple[int, int, int]
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.checkpoint import Progress
-from pipeline.errors import PipelineError
-from pipeline.files import exists, qualify
+from odradek.pipeline.checkpoint import Progress
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import exists, qualify
 
 _QUERY = "odradek.query"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from google.protobuf.message import DecodeError
 
-from pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError
 
 # The highest number of a field: the least likely to be in use.
 _LAST_NUMBER = 2**29 - 1

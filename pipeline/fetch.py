@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import click
 
-from pipeline.connector import AVRO, DELTA, KAFKA
-from pipeline.options import run_command, session_options, told_in_one_line
-from pipeline.session import SessionOptions, open_session
+from odradek.pipeline.connector import AVRO, DELTA, KAFKA
+from odradek.pipeline.options import run_command, session_options, told_in_one_line
+from odradek.pipeline.session import SessionOptions, open_session
 
 
 @click.command("fetch")

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from pipeline.connector import AVRO, PROTOBUF, Package
-from pipeline.descriptors import add_repeated_field
-from pipeline.errors import PipelineError
+from odradek.pipeline.connector import AVRO, PROTOBUF, Package
+from odradek.pipeline.descriptors import add_repeated_field
+from odradek.pipeline.errors import PipelineError
 
 # Columns that no user's schema has: one is null for values that fit, the other for the rest.
 _CORRUPT, _FITTING = "_odradek_corrupt", "_odradek_fitting"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from pipeline.reading import Reading
+from odradek.pipeline.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)

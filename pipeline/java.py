@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError
 
 # Spark 4's documentation: "Spark runs on Java 17/21".
 OLDEST_JAVA = 17

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,18 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.checkpoint import checkpoint_progress
-from pipeline.options import run_command, session_options, source_options, told_in_one_line
-from pipeline.per_key import latest_per_key
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import (
+from odradek.pipeline.checkpoint import checkpoint_progress
+from odradek.pipeline.options import run_command, session_options, source_options, told_in_one_line
+from odradek.pipeline.per_key import latest_per_key
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import (
     TopicSource,
     read_stream,
     require_broker,
     stream_options,
 )
-from pipeline.stopping import stop_requests
-from pipeline.table import (
+from odradek.pipeline.stopping import stop_requests
+from odradek.pipeline.table import (
     Snapshot,
     newest_snapshot,
     read_snapshot,

@@ -10,21 +10,21 @@ from dataclasses import replace
 
 import click
 
-from pipeline.connector import DELTA, KAFKA
-from pipeline.delta_table import Merged, is_there, read_delta
-from pipeline.formats import PACKAGES, ValueFormat
-from pipeline.latest import wait
-from pipeline.materializing import MaterializeJob, start
-from pipeline.options import (
+from odradek.pipeline.connector import DELTA, KAFKA
+from odradek.pipeline.delta_table import Merged, is_there, read_delta
+from odradek.pipeline.formats import PACKAGES, ValueFormat
+from odradek.pipeline.latest import wait
+from odradek.pipeline.materializing import MaterializeJob, start
+from odradek.pipeline.options import (
     pairs,
     run_command,
     session_options,
     source_options,
     told_in_one_line,
 )
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import TopicSource, require_broker, stream_options
-from pipeline.values import value_options
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import TopicSource, require_broker, stream_options
+from odradek.pipeline.values import value_options
 
 
 @click.command("materialize")

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.admin import open_admin
-from pipeline.checkpoint import Progress, checkpoint_progress
-from pipeline.delta_table import (
+from odradek.pipeline.admin import open_admin
+from odradek.pipeline.checkpoint import Progress, checkpoint_progress
+from odradek.pipeline.delta_table import (
     Merged,
     create,
     delete_missing,
@@ -29,11 +29,11 @@ from pipeline.delta_table import (
     require_match,
     table_progress,
 )
-from pipeline.errors import PipelineError
-from pipeline.files import modified_ms
-from pipeline.formats import Format, ValueFormat, read_values
-from pipeline.per_key import last_per_key
-from pipeline.source import TopicSource, committed, read_batch, read_stream
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import modified_ms
+from odradek.pipeline.formats import Format, ValueFormat, read_values
+from odradek.pipeline.per_key import last_per_key
+from odradek.pipeline.source import TopicSource, committed, read_batch, read_stream
 
 # The local property in which code inside a batch finds the id of its query.
 _QUERY_ID = "sql.streaming.queryId"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from pipeline.cleaner_model import NEVER, RunFinder
+from odradek.pipeline.cleaner_model import NEVER, RunFinder
 
 if TYPE_CHECKING:
     import pyarrow as pa

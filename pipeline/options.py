@@ -13,9 +13,9 @@ import click
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pipeline.errors import PipelineError, explain
-from pipeline.session import SessionOptions
-from pipeline.source import TopicSource
+from odradek.pipeline.errors import PipelineError, explain
+from odradek.pipeline.session import SessionOptions
+from odradek.pipeline.source import TopicSource
 
 _Command = Callable[..., None]
 

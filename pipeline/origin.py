@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.options import decorated, pairs
-from pipeline.tickets import tickets
+from odradek.pipeline.options import decorated, pairs
+from odradek.pipeline.tickets import tickets
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.cleaner_model import Offsets
+from odradek.pipeline.cleaner_model import Offsets
 
 Counts = npt.NDArray[np.float64]
 

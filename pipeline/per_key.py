@@ -10,7 +10,7 @@ result depends on the set of records, never on their order or their repetition.
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.source import RECORD_COLUMNS
+from odradek.pipeline.source import RECORD_COLUMNS
 
 
 def last_per_key(records: DataFrame) -> DataFrame:

@@ -12,12 +12,17 @@ from pathlib import Path
 
 import click
 
-from pipeline.cleaner_model import KafkaCleaner
-from pipeline.errors import PipelineError
-from pipeline.options import run_command, segment_options, session_options, told_in_one_line
-from pipeline.plan_text import as_json, by_topic, tell
-from pipeline.planning import PlanOptions, find_partitions, plan_topics
-from pipeline.session import SessionOptions, open_session
+from odradek.pipeline.cleaner_model import KafkaCleaner
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.options import (
+    run_command,
+    segment_options,
+    session_options,
+    told_in_one_line,
+)
+from odradek.pipeline.plan_text import as_json, by_topic, tell
+from odradek.pipeline.planning import PlanOptions, find_partitions, plan_topics
+from odradek.pipeline.session import SessionOptions, open_session
 
 _DEFAULTS = KafkaCleaner()
 
@@ -94,7 +99,7 @@ def plan_command(
         if report_file:
             _write(Path(report_file), as_json(plans, options))
         if plots:
-            from pipeline.plan_plots import draw
+            from odradek.pipeline.plan_plots import draw
 
             for plan in plans:
                 click.echo(f"drew {draw(plan, plots)}")

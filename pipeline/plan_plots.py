@@ -5,10 +5,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.dirty_ratios import DirtyRatio, dirty_ratios
-from pipeline.errors import PipelineError
-from pipeline.plan_text import TopicPlan
-from pipeline.text import show_count
+from odradek.pipeline.dirty_ratios import DirtyRatio, dirty_ratios
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.plan_text import TopicPlan
+from odradek.pipeline.text import show_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.cleaner_model import KafkaCleaner, Run
-from pipeline.dirty_ratios import DirtyRatio, dirty_ratios
-from pipeline.own_model import OwnRun
-from pipeline.planning import PartitionPlan, PlanOptions
-from pipeline.text import lay_out, show_count, show_size
+from odradek.pipeline.cleaner_model import KafkaCleaner, Run
+from odradek.pipeline.dirty_ratios import DirtyRatio, dirty_ratios
+from odradek.pipeline.own_model import OwnRun
+from odradek.pipeline.planning import PartitionPlan, PlanOptions
+from odradek.pipeline.text import lay_out, show_count, show_size
 
 _NOTHING = "-"
 

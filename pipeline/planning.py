@@ -14,14 +14,14 @@ import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import Row, SparkSession
 
-from pipeline import neighbours
-from pipeline.cleaner_model import KafkaCleaner, Run, Sizes, kafka_runs
-from pipeline.errors import PipelineError
-from pipeline.neighbours import UNCLEANABLE, Extent
-from pipeline.own_model import OwnRun, Segments, has_filter, map_keys_max, own_run
-from pipeline.segment_files import Segment, changed, find_segments
-from pipeline.segment_selection import parse_options
-from pipeline.segment_source import read_segments
+from odradek.pipeline import neighbours
+from odradek.pipeline.cleaner_model import KafkaCleaner, Run, Sizes, kafka_runs
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.neighbours import UNCLEANABLE, Extent
+from odradek.pipeline.own_model import OwnRun, Segments, has_filter, map_keys_max, own_run
+from odradek.pipeline.segment_files import Segment, changed, find_segments
+from odradek.pipeline.segment_selection import parse_options
+from odradek.pipeline.segment_source import read_segments
 
 _CHECKPOINT = "cleaner-offset-checkpoint"
 _KAFKA, _OWN = "kafka", "odradek"
@@ -178,8 +178,8 @@ def cleaned_offsets(path: Path) -> dict[tuple[str, int], int]:
 
 
 def _end_offset(segment: Segment) -> int:
-    from pipeline.segment_batches import read_chunks
-    from protocol.batch_scan import LAST_OFFSET
+    from odradek.pipeline.segment_batches import read_chunks
+    from odradek.protocol.batch_scan import LAST_OFFSET
 
     end = segment.base_offset
     # Read from the last entry of its index on; damage is reported when the records are read.

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.errors import PipelineError
-from pipeline.files import exists, list_names, read_text, remove, write_text
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import exists, list_names, read_text, remove, write_text
 
 _NAME = "publication"
 _PLAN = "plan.json"

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 import click
 from pyspark.sql import SparkSession
 
-from pipeline.admin import open_admin, require_compacted
-from pipeline.keyed import Keyed
-from pipeline.options import (
+from odradek.pipeline.admin import open_admin, require_compacted
+from odradek.pipeline.keyed import Keyed
+from odradek.pipeline.options import (
     pairs,
     run_command,
     session_options,
     told_in_one_line,
     topic_options,
 )
-from pipeline.origin import TableSource, Tickets, origin_options
-from pipeline.publishing import CHUNK_RECORDS, PublishJob, Sent, prepare, send
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import TopicSource, require_broker
-from pipeline.stopping import stop_requests
+from odradek.pipeline.origin import TableSource, Tickets, origin_options
+from odradek.pipeline.publishing import CHUNK_RECORDS, PublishJob, Sent, prepare, send
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import TopicSource, require_broker
+from odradek.pipeline.stopping import stop_requests
 
 
 @click.command("publish")

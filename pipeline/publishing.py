@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
-from pipeline.origin import TableSource, Tickets
-from pipeline.per_key import latest_per_key
-from pipeline.publication import Chunk, Publication, settle, unfinished
-from pipeline.source import TopicSource, client_options, committed, read_batch
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
+from odradek.pipeline.origin import TableSource, Tickets
+from odradek.pipeline.per_key import latest_per_key
+from odradek.pipeline.publication import Chunk, Publication, settle, unfinished
+from odradek.pipeline.source import TopicSource, client_options, committed, read_batch
 
 CHUNK_RECORDS = 100_000
 

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.options import run_command, session_options, source_options, told_in_one_line
-from pipeline.session import SessionOptions, open_session
-from pipeline.source import TopicSource, batch_options, read_batch, require_broker
-from pipeline.table import read_table
-from pipeline.text import show_bytes
+from odradek.pipeline.options import run_command, session_options, source_options, told_in_one_line
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.source import TopicSource, batch_options, read_batch, require_broker
+from odradek.pipeline.table import read_table
+from odradek.pipeline.text import show_bytes
 
 _HEADINGS = ("partition", "offset", "timestamp", "key", "value")
 

@@ -24,11 +24,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
 
-from pipeline.admin import open_admin, require_compacted
-from pipeline.errors import PipelineError
-from pipeline.files import exists, read_text, remove, write_text
-from pipeline.formats import ValueFormat, read_values
-from pipeline.source import TopicSource, committed, read_batch
+from odradek.pipeline.admin import open_admin, require_compacted
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import exists, read_text, remove, write_text
+from odradek.pipeline.formats import ValueFormat, read_values
+from odradek.pipeline.source import TopicSource, committed, read_batch
 
 _RAW = ValueFormat()
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.segment_batches import Damage
-from pipeline.segment_columns import COLUMNS
-from pipeline.segment_files import Segment
-from pipeline.segment_transactions import ABORTED, OPEN
-from protocol import batch_scan, columns
-from protocol.batches import (
+from odradek.pipeline.segment_batches import Damage
+from odradek.pipeline.segment_columns import COLUMNS
+from odradek.pipeline.segment_files import Segment
+from odradek.pipeline.segment_transactions import ABORTED, OPEN
+from odradek.protocol import batch_scan, columns
+from odradek.protocol.batches import (
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -26,9 +26,9 @@ from protocol.batches import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
 )
-from protocol.compression import Codec
-from protocol.legacy import SIZES_MIN
-from protocol.records import Bytes, Table
+from odradek.protocol.compression import Codec
+from odradek.protocol.legacy import SIZES_MIN
+from odradek.protocol.records import Bytes, Table
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1

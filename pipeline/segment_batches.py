@@ -21,15 +21,22 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import PipelineError
-from pipeline.segment_files import Segment, changed, open_regular, told_in_one_line
-from pipeline.segment_selection import INT64_END, INT64_MIN
-from protocol import batch_scan
-from protocol.batch_scan import BAD_CRC, BAD_MAGIC, BAD_OFFSET, LAST_OFFSET, POSITION, WHOLE
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
-from protocol.errors import ProtocolError
-from protocol.legacy import SIZES_MIN, read_entry, read_stored_header, stored_crc
-from protocol.records import Table, as_bytes
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_files import Segment, changed, open_regular, told_in_one_line
+from odradek.pipeline.segment_selection import INT64_END, INT64_MIN
+from odradek.protocol import batch_scan
+from odradek.protocol.batch_scan import (
+    BAD_CRC,
+    BAD_MAGIC,
+    BAD_OFFSET,
+    LAST_OFFSET,
+    POSITION,
+    WHOLE,
+)
+from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import SIZES_MIN, read_entry, read_stored_header, stored_crc
+from odradek.protocol.records import Table, as_bytes
 
 # Each task holds one chunk. Batches of a producer's default size are some hundred in it.
 CHUNK_BYTES = 8 << 20

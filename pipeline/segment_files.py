@@ -27,8 +27,8 @@ from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.segment_selection import SegmentOptions, Selection, Span
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_selection import SegmentOptions, Selection, Span
 
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _SEGMENT = re.compile(r"(\d{20})\.log")

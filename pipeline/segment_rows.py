@@ -15,12 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.segment_arrow import Rows, damage_batch, record_batch
-from pipeline.segment_batches import Chunk, Damage, read_chunks, stop
-from pipeline.segment_files import Segment
-from pipeline.segment_selection import INT64_END, INT64_MIN, REPORT, SKIP, STOP, Selection, Span
-from pipeline.segment_transactions import STANDS, Outcomes
-from protocol.batch_scan import (
+from odradek.pipeline.segment_arrow import Rows, damage_batch, record_batch
+from odradek.pipeline.segment_batches import Chunk, Damage, read_chunks, stop
+from odradek.pipeline.segment_files import Segment
+from odradek.pipeline.segment_selection import (
+    INT64_END,
+    INT64_MIN,
+    REPORT,
+    SKIP,
+    STOP,
+    Selection,
+    Span,
+)
+from odradek.pipeline.segment_transactions import STANDS, Outcomes
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
     BASE_OFFSET,
@@ -32,13 +40,19 @@ from protocol.batch_scan import (
     SIZE,
     WHOLE,
 )
-from protocol.batches import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, LOG_APPEND_TIME_BIT, MAGIC
-from protocol.columns import ROW_FIELDS, ROW_SIZE, read_rows
-from protocol.compression import Codec, decompress
-from protocol.errors import ProtocolError
-from protocol.legacy import decode_entry
-from protocol.records import Bytes, Table, as_bytes
-from protocol.records_plain import encode_record, wrap_int64
+from odradek.protocol.batches import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+)
+from odradek.protocol.columns import ROW_FIELDS, ROW_SIZE, read_rows
+from odradek.protocol.compression import Codec, decompress
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import decode_entry
+from odradek.protocol.records import Bytes, Table, as_bytes
+from odradek.protocol.records_plain import encode_record, wrap_int64
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from pipeline.errors import PipelineError
-from pipeline.segment_columns import COLUMNS
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_columns import COLUMNS
 
 # The range of offsets, and of timestamps in ms.
 INT64_MIN, INT64_END = -(2**63), 2**63

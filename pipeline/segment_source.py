@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.errors import PipelineError
-from pipeline.segment_columns import COLUMNS
-from pipeline.segment_files import find_segments, prune
-from pipeline.segment_selection import SegmentOptions, narrow, parse_options
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_columns import COLUMNS
+from odradek.pipeline.segment_files import find_segments, prune
+from odradek.pipeline.segment_selection import SegmentOptions, narrow, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +88,8 @@ class SegmentsReader(DataSourceReader):
         # Spark requests one task where there is none.
         if partition is None or partition.value is None:
             return
-        from pipeline.segment_arrow import arrow_schema
-        from pipeline.segment_rows import read_segment
+        from odradek.pipeline.segment_arrow import arrow_schema
+        from odradek.pipeline.segment_rows import read_segment
 
         yield from read_segment(
             partition.value,

@@ -14,13 +14,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.segment_batches import Chunk, Damage, read_chunks
-from pipeline.segment_files import Segment, later_segments
-from protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION, PRODUCER_ID
-from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from protocol.records import Table
+from odradek.pipeline.segment_batches import Chunk, Damage, read_chunks
+from odradek.pipeline.segment_files import Segment, later_segments
+from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION, PRODUCER_ID
+from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import Table
 
 Fates = npt.NDArray[np.int8]
 

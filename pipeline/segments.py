@@ -21,12 +21,17 @@ import click
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.options import run_command, segment_options, session_options, told_in_one_line
-from pipeline.segment_files import find_segments
-from pipeline.segment_selection import REPORT, parse_options
-from pipeline.segment_source import read_segments
-from pipeline.session import SessionOptions, open_session
-from pipeline.text import lay_out
+from odradek.pipeline.options import (
+    run_command,
+    segment_options,
+    session_options,
+    told_in_one_line,
+)
+from odradek.pipeline.segment_files import find_segments
+from odradek.pipeline.segment_selection import REPORT, parse_options
+from odradek.pipeline.segment_source import read_segments
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.text import lay_out
 
 _HEADINGS = (
     "topic", "partition", "segments", "batches", "records", "tombstones", "bytes",

@@ -25,10 +25,10 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
-from pipeline.errors import PipelineError
-from pipeline.java import require_java
-from pipeline.submitted import (
+from odradek.pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.java import require_java
+from odradek.pipeline.submitted import (
     is_submitted,
     join_submitted,
     require_packages,
@@ -192,8 +192,8 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         if unreachable:
             return (
                 f"the jars of {packages} could not be fetched from Maven Central: connect to the "
-                "network once (python -m pipeline.fetch gets them), or name your mirror with "
-                "--conf spark.jars.ivySettings=FILE"
+                "network once (python -m odradek.pipeline.fetch gets them), or name your mirror "
+                "with --conf spark.jars.ivySettings=FILE"
             )
         missing = re.search(r"(?:unresolved dependency|download failed): ([^\],]+)", report)
         name = missing[1] if missing else packages

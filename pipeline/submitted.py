@@ -10,8 +10,8 @@ from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
-from pipeline.connector import Package
-from pipeline.errors import PipelineError
+from odradek.pipeline.connector import Package
+from odradek.pipeline.errors import PipelineError
 
 # The variable in which Spark passes its Java's port to the Python that it starts.
 _PORT = "PYSPARK_GATEWAY_PORT"

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from pipeline.checkpoint import Progress
-from pipeline.errors import PipelineError
-from pipeline.files import exists, list_names, remove
+from odradek.pipeline.checkpoint import Progress
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.files import exists, list_names, remove
 
 TABLE_SCHEMA = t.StructType(
     [
@@ -73,7 +73,9 @@ def read_table(spark: SparkSession, table: str) -> DataFrame:
     """
     snapshot = newest_snapshot(spark, table)
     if snapshot is None:
-        raise PipelineError(f"{table} holds no table yet: run python -m pipeline.latest first")
+        raise PipelineError(
+            f"{table} holds no table yet: run python -m odradek.pipeline.latest first"
+        )
     return read_snapshot(spark, table, snapshot)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pipeline.formats import Format, ValueFormat
-from pipeline.options import decorated
+from odradek.pipeline.formats import Format, ValueFormat
+from odradek.pipeline.options import decorated
 
 _FORMAT_OPTIONS = (
     click.option(

@@ -6,9 +6,9 @@ releases the interpreter's lock and never reads outside its buffer.
 
 from __future__ import annotations
 
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD
-from protocol.intrinsics import crc32c
-from protocol.records import (
+from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD
+from odradek.protocol.intrinsics import crc32c
+from odradek.protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,

@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from protocol.checksum import crc32c
-from protocol.compression import Buffer, Codec, compress, unpack
-from protocol.errors import ProtocolError
-from protocol.records_plain import (
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Buffer, Codec, compress, unpack
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records_plain import (
     InvalidRecord,
     RecordParts,
     RecordStatus,

@@ -10,7 +10,7 @@ import importlib.util
 from importlib.machinery import PathFinder
 from typing import Protocol, cast
 
-from protocol.compression import Buffer
+from odradek.protocol.compression import Buffer
 
 
 class _Crc32c(Protocol):

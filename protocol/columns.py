@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from protocol.batch_scan import (
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
     BASE_OFFSET,
@@ -25,9 +25,9 @@ from protocol.batch_scan import (
     MAX_TIMESTAMP,
     WHOLE,
 )
-from protocol.batches import LOG_APPEND_TIME_BIT
-from protocol.intrinsics import copy_bytes
-from protocol.records import (
+from odradek.protocol.batches import LOG_APPEND_TIME_BIT
+from odradek.protocol.intrinsics import copy_bytes
+from odradek.protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,

@@ -3,7 +3,7 @@
 The functions are emitted as Python source, one pair for each struct and version, lazily, and
 put into linecache so that tracebacks show them. To read one:
 
-    python -m protocol.compiler Fetch 12
+    python -m odradek.protocol.compiler Fetch 12
 
 Neighbouring fields of fixed size share one struct call. `records` fields are never copied:
 decoding yields a slice of the frame, encoding appends the buffer itself to the chunks.
@@ -16,12 +16,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from protocol.decoding import emit_decode
-from protocol.emitter import Emitter
-from protocol.encoding import Chunk, Output, emit_encode
-from protocol.errors import ProtocolError
-from protocol.footprint import UNLIMITED
-from protocol.schema import info_of
+from odradek.protocol.decoding import emit_decode
+from odradek.protocol.emitter import Emitter
+from odradek.protocol.encoding import Chunk, Output, emit_encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import UNLIMITED
+from odradek.protocol.schema import info_of
 
 T = TypeVar("T")
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
@@ -120,7 +120,7 @@ def _encoder(cls: type, version: int, flexible: bool) -> Encoder:
 
 def _print_source(name: str, version: int) -> None:
     """Print both functions of each of an API's messages and of the structs inside them."""
-    from protocol.messages import message_classes
+    from odradek.protocol.messages import message_classes
 
     def show(cls: type, flexible: bool) -> None:
         for emit in (emit_decode, emit_encode):

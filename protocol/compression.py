@@ -28,8 +28,8 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from protocol.errors import ProtocolError
-from protocol.zstd_frames import TooManyBlocks, frame_extent
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.zstd_frames import TooManyBlocks, frame_extent
 
 if TYPE_CHECKING:
     import zstandard

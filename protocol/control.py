@@ -17,8 +17,8 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from protocol.batches import Record, encode_batch
-from protocol.errors import ProtocolError
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.errors import ProtocolError
 
 _KEY = struct.Struct(">hh")
 _END_TXN_VALUE = struct.Struct(">hi")

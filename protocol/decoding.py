@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 
-from protocol.emitter import Emitter, fixed_format, runs
-from protocol.footprint import TAG_BYTES, has_arrays, item_bytes
-from protocol.pacing import PACED_MIN
-from protocol.schema import Field
+from odradek.protocol.emitter import Emitter, fixed_format, runs
+from odradek.protocol.footprint import TAG_BYTES, has_arrays, item_bytes
+from odradek.protocol.pacing import PACED_MIN
+from odradek.protocol.schema import Field
 
 _STRING_BYTES_MAX = 0x7FFF
 

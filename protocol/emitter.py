@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from protocol import wire
-from protocol.errors import ProtocolError
-from protocol.pacing import paced_in_codec
-from protocol.schema import Field, fields_of
+from odradek.protocol import wire
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.pacing import paced_in_codec
+from odradek.protocol.schema import Field, fields_of
 
 # The names that all generated code may use.
 _HELPERS = {

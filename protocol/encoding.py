@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 
-from protocol.emitter import Emitter, fixed_format, runs
-from protocol.pacing import PACED_MIN
-from protocol.schema import Field, fields_of
+from odradek.protocol.emitter import Emitter, fixed_format, runs
+from odradek.protocol.pacing import PACED_MIN
+from odradek.protocol.schema import Field, fields_of
 
 Chunk = bytes | bytearray | memoryview
 

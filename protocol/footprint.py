@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 
-from protocol.schema import Field, fields_of
+from odradek.protocol.schema import Field, fields_of
 
 ALLOWANCE_BYTES = 1024 * 1024
 RATIO_MAX = 20

@@ -14,11 +14,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.compiler import encode_into
-from protocol.encoding import Chunk, Output
-from protocol.errors import HttpRequest, ProtocolError
-from protocol.schema import info_of
-from protocol.wire import read_uvarint, skip_tagged
+from odradek.protocol.compiler import encode_into
+from odradek.protocol.encoding import Chunk, Output
+from odradek.protocol.errors import HttpRequest, ProtocolError
+from odradek.protocol.schema import info_of
+from odradek.protocol.wire import read_uvarint, skip_tagged
 
 SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")

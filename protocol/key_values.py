@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     CODEC_MASK,
     DECOMPRESSED_MAX_BYTES,
     HEADER_SIZE,
@@ -21,9 +21,9 @@ from protocol.batches import (
     BatchHeader,
     Record,
 )
-from protocol.compression import Buffer, Codec
-from protocol.legacy import decode_stored
-from protocol.records_plain import InvalidRecord, RecordStatus, read_varint
+from odradek.protocol.compression import Buffer, Codec
+from odradek.protocol.legacy import decode_stored
+from odradek.protocol.records_plain import InvalidRecord, RecordStatus, read_varint
 
 KeyValue = tuple[bytes, bytes | None]
 

@@ -31,7 +31,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     CODEC_MASK,
     DECOMPRESSED_MAX_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -49,8 +49,8 @@ from protocol.batches import (
     iterate_records,
     read_header,
 )
-from protocol.compression import Buffer, Codec, decompress
-from protocol.records_plain import wrap_int64
+from odradek.protocol.compression import Buffer, Codec, decompress
+from odradek.protocol.records_plain import wrap_int64
 
 # The size of the smallest entry of each magic: no key, no value.
 SIZES_MIN = (26, 34)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.records import (
+from odradek.protocol.records import (
     BAD_KEY,
     BAD_OFFSET,
     BAD_SIZE,
@@ -27,7 +27,7 @@ from protocol.records import (
     read_varint,
     read_varlong,
 )
-from protocol.records_plain import InvalidRecord, RecordStatus
+from odradek.protocol.records_plain import InvalidRecord, RecordStatus
 
 
 @kernel(INT64, BYTES, INT64, INT64, INT64S)

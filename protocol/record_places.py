@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.records_plain import (
+from odradek.protocol.records_plain import (
     InvalidRecord,
     RecordStatus,
     locate_record,
@@ -37,7 +37,7 @@ class Walker:
             return [0] if count else []
         if self._is_plain(count):
             return places_plain(section, count, step)
-        from protocol.record_kernels import places
+        from odradek.protocol.record_kernels import places
 
         return places(section, count, step)
 
@@ -48,7 +48,7 @@ class Walker:
         """
         if self._is_plain(count):
             return last_with_key_plain(section, count, key)
-        from protocol.record_kernels import last_with_key
+        from odradek.protocol.record_kernels import last_with_key
 
         return last_with_key(section, count, key)
 

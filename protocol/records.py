@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from protocol.compression import Buffer
-from protocol.records_plain import (
+from odradek.protocol.compression import Buffer
+from odradek.protocol.records_plain import (
     MALFORMED,
     NOT_FOUND,
     InvalidRecord,

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
-from protocol.compression import Buffer
-from protocol.errors import ProtocolError
+from odradek.protocol.compression import Buffer
+from odradek.protocol.errors import ProtocolError
 
 # A record's end, timestamp delta, offset delta, key position and length, value position and
 # length, and the position of its header count. A length is -1 for null.

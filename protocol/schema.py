@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-from protocol.wire import Primitive
+from odradek.protocol.wire import Primitive
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ import base64
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from protocol.errors import ProtocolError
-from protocol.pacing import PACED_MIN, paced_in_codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.pacing import PACED_MIN, paced_in_codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ the check from the start. Some work is bounded wherever it is done.
 
 from __future__ import annotations
 
-from protocol.compression import MEMBER_BYTES, Codec
-from protocol.records_plain import NO_LIMIT
+from odradek.protocol.compression import MEMBER_BYTES, Codec
+from odradek.protocol.records_plain import NO_LIMIT
 
 # Work on the loop, for all batches of one request together. The costs below are upper bounds,
 # measured on one core of 2 GHz: ordinary batches take a tenth of them.

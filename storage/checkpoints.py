@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.errors import CorruptFile
-from storage.files import FileSystem
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -26,16 +26,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.printable import printable
-from config.topic import TopicConfig
-from protocol.wire import encode_uuid
-from storage import checkpoints
-from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
-from storage.files import FileSystem
-from storage.log import Log
-from storage.meta_properties import META, check_meta
-from storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.config.printable import printable
+from odradek.config.topic import TopicConfig
+from odradek.protocol.wire import encode_uuid
+from odradek.storage import checkpoints
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.meta_properties import META, check_meta
+from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import bisect
 from pathlib import Path
 
-from storage.checkpoints import read_lines
-from storage.errors import CorruptFile
-from storage.files import FileSystem
+from odradek.storage.checkpoints import read_lines
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = (-1, -1)

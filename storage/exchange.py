@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from storage.errors import DiskFailure, StaleSegments, StorageError
-from storage.files import FileSystem
-from storage.segment import (
+from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.segment import (
     CLEANED,
     DELETED,
     KEYS,

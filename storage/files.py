@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from storage.errors import CorruptFile, DirectoryInUse, DiskFailure
+from odradek.storage.errors import CorruptFile, DirectoryInUse, DiskFailure
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")

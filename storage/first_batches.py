@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.batches import BatchHeader
-from storage.errors import OutOfOrderSequence
+from odradek.protocol.batches import BatchHeader
+from odradek.storage.errors import OutOfOrderSequence
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.errors import DiskFailure
-from storage.files import FileSystem, Opened
-from storage.segment import Segment
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import FileSystem, Opened
+from odradek.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from itertools import compress, count, islice
 from operator import ge, gt
 from pathlib import Path
 
-from storage.errors import CorruptFile
-from storage.files import File, FileSystem
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import File, FileSystem
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")

@@ -22,26 +22,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.batches import BatchHeader, Record, batch_crc, decode_records
-from protocol.compiler import decode
-from protocol.compression import Codec
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from protocol.messages import message_classes
-from protocol.messages.metadata_records import (
+from odradek.protocol.batches import BatchHeader, Record, batch_crc, decode_records
+from odradek.protocol.compiler import decode
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.metadata_records import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
     END_TRANSACTION,
     FRAME_VERSION,
     PASSED_OVER,
 )
-from protocol.schema import info_of
-from protocol.wire import read_uvarint
-from storage.errors import CorruptFile, NewerFormat
-from storage.exchange import base_offset_of
-from storage.files import FileSystem
-from storage.scan import Batches
-from storage.segment import LOG
+from odradek.protocol.schema import info_of
+from odradek.protocol.wire import read_uvarint
+from odradek.storage.errors import CorruptFile, NewerFormat
+from odradek.storage.exchange import base_offset_of
+from odradek.storage.files import FileSystem
+from odradek.storage.scan import Batches
+from odradek.storage.segment import LOG
 
 _SNAPSHOT_NAME = re.compile(r"(?P<end>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 _DECLARED = {info_of(cls).key: cls for cls in message_classes("MetadataRecords")}

@@ -12,26 +12,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.topic import TopicConfig
-from protocol.batches import BatchHeader, patch_base_offset_and_epoch
-from storage.allowance import Allowance
-from storage.epochs import LeaderEpochs
-from storage.errors import (
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import BatchHeader, patch_base_offset_and_epoch
+from odradek.storage.allowance import Allowance
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.errors import (
     DiskFailure,
     InvalidRecord,
     OffsetOutOfRange,
     StaleSegments,
     StorageError,
 )
-from storage.exchange import Exchange, carry_out
-from storage.files import Buffer, FileSystem
-from storage.flushing import Unflushed, sync_files
-from storage.producers import ProducerStates, RememberedBatch
-from storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
-from storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
-from storage.segment import DELETED, SUFFIXES, Segment, Slice
-from storage.transactions import Marker, read_marker
-from storage.validation import CheckedBatch, check_batch
+from odradek.storage.exchange import Exchange, carry_out
+from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.flushing import Unflushed, sync_files
+from odradek.storage.producers import ProducerStates, RememberedBatch
+from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
+from odradek.storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
+from odradek.storage.segment import DELETED, SUFFIXES, Segment, Slice
+from odradek.storage.transactions import Marker, read_marker
+from odradek.storage.validation import CheckedBatch, check_batch
 
 logger = logging.getLogger(__name__)
 

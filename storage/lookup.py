@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterator
 from itertools import chain
 
-from storage.errors import CorruptFile, DiskFailure, NotCached
-from storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from storage.scan import Batches, Place
+from odradek.storage.errors import CorruptFile, DiskFailure, NotCached
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from odradek.storage.scan import Batches, Place
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.checksum import crc32c
-from protocol.wire import encode_uuid
-from storage.errors import CorruptFile, UnknownDirectory
-from storage.files import FileSystem
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.errors import CorruptFile, UnknownDirectory
+from odradek.storage.files import FileSystem
 
 logger = logging.getLogger(__name__)
 

@@ -25,19 +25,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.batches import NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader
-from protocol.checksum import crc32c
-from storage.errors import (
+from odradek.protocol.batches import NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader
+from odradek.protocol.checksum import crc32c
+from odradek.storage.errors import (
     CorruptFile,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from storage.files import Buffer, FileSystem
-from storage.first_batches import FirstBatches
-from storage.segment import SNAPSHOT, file_name
-from storage.transactions import AbortedTransaction, Marker, read_marker
+from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.first_batches import FirstBatches
+from odradek.storage.segment import SNAPSHOT, file_name
+from odradek.storage.transactions import AbortedTransaction, Marker, read_marker
 
 BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.batches import MAGIC, BatchHeader, CorruptBatch, record_section
-from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored, read_stored_header, stored_crc
-from protocol.records_plain import MALFORMED, NOT_FOUND, first_at_or_after_plain
-from storage.errors import CorruptFile
-from storage.segment import LOG, Segment, Slice
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import MAGIC, BatchHeader, CorruptBatch, record_section
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import decode_stored, read_stored_header, stored_crc
+from odradek.protocol.records_plain import MALFORMED, NOT_FOUND, first_at_or_after_plain
+from odradek.storage.errors import CorruptFile
+from odradek.storage.segment import LOG, Segment, Slice
+from odradek.storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def load_kernels_by(load: Callable[[], None]) -> None:
 def use_kernels() -> None:
     """Search records by the compiled kernel from now on."""
     global _find
-    from protocol.records import first_at_or_after as find
+    from odradek.protocol.records import first_at_or_after as find
 
     _find = find
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from config.topic import TopicConfig
-from protocol import batches
-from protocol.batches import HEADER_SIZE, BatchHeader
-from protocol.compression import Codec, compress_in_pieces
-from storage.allowance import Allowance
-from storage.errors import BatchTooLarge
-from storage.files import Buffer
+from odradek.config.topic import TopicConfig
+from odradek.protocol import batches
+from odradek.protocol.batches import HEADER_SIZE, BatchHeader
+from odradek.protocol.compression import Codec, compress_in_pieces
+from odradek.storage.allowance import Allowance
+from odradek.storage.errors import BatchTooLarge
+from odradek.storage.files import Buffer
 
 # A limit near the time for which producers wait for an answer would be of no use to them.
 SECONDS_MAX = 10.0

@@ -21,17 +21,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.topic import TopicConfig
-from storage.epochs import LeaderEpochs
-from storage.errors import CorruptFile
-from storage.exchange import base_offset_of, repair
-from storage.files import FileSystem
-from storage.flushing import sync_files
-from storage.log import Log
-from storage.producers import ProducerStates
-from storage.reading import replay, segment_index
-from storage.rolling import begin_segment, draw_roll_jitter_ms
-from storage.segment import (
+from odradek.config.topic import TopicConfig
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.errors import CorruptFile
+from odradek.storage.exchange import base_offset_of, repair
+from odradek.storage.files import FileSystem
+from odradek.storage.flushing import sync_files
+from odradek.storage.log import Log
+from odradek.storage.producers import ProducerStates
+from odradek.storage.reading import replay, segment_index
+from odradek.storage.rolling import begin_segment, draw_roll_jitter_ms
+from odradek.storage.segment import (
     INDEX,
     LOG,
     NAME_DIGITS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from config.topic import TopicConfig
-from storage.files import FileSystem
-from storage.index import OFFSET_ENTRY, TIME_ENTRY
-from storage.lookup import RELATIVE_OFFSET_MAX
-from storage.segment import Segment, create_segment
+from odradek.config.topic import TopicConfig
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.lookup import RELATIVE_OFFSET_MAX
+from odradek.storage.segment import Segment, create_segment
 
 
 def segment_bytes_max(config: TopicConfig) -> int:

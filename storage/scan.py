@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol import legacy
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
-from protocol.errors import ProtocolError
-from storage.errors import CorruptFile, NotCached
-from storage.files import File
+from odradek.protocol import legacy
+from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import CorruptFile, NotCached
+from odradek.storage.files import File
 
 logger = logging.getLogger(__name__)
 

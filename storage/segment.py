@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.batches import BatchHeader
-from storage.errors import CorruptFile, DiskFailure
-from storage.files import Buffer, File, FileSystem, Opened
-from storage.index import OffsetIndex, TimeIndex
-from storage.lookup import Lookup
-from storage.scan import Batches, Place
-from storage.transactions import AbortedTransaction, TransactionIndex
+from odradek.protocol.batches import BatchHeader
+from odradek.storage.errors import CorruptFile, DiskFailure
+from odradek.storage.files import Buffer, File, FileSystem, Opened
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.lookup import Lookup
+from odradek.storage.scan import Batches, Place
+from odradek.storage.transactions import AbortedTransaction, TransactionIndex
 
 logger = logging.getLogger(__name__)
 

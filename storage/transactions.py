@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.batches import BatchHeader, decode_records
-from protocol.control import ControlType, decode_control, encode_end_txn_marker
-from protocol.errors import ProtocolError
-from storage.errors import CorruptFile, DiskFailure
-from storage.files import Buffer, File, FileSystem
+from odradek.protocol.batches import BatchHeader, decode_records
+from odradek.protocol.control import ControlType, decode_control, encode_end_txn_marker
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import CorruptFile, DiskFailure
+from odradek.storage.files import Buffer, File, FileSystem
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

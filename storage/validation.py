@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from config.topic import TopicConfig
-from protocol import batches
-from protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
-from protocol.compression import Codec, DecompressedTooLarge
-from protocol.errors import ProtocolError
-from protocol.records_plain import (
+from odradek.config.topic import TopicConfig
+from odradek.protocol import batches
+from odradek.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
+from odradek.protocol.compression import Codec, DecompressedTooLarge
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records_plain import (
     NO_LIMIT,
     RecordStatus,
     TooManyItems,
@@ -26,7 +26,7 @@ from protocol.records_plain import (
     locate_record,
     validate_records_plain,
 )
-from storage.allowance import (
+from odradek.storage.allowance import (
     RECORDS_LOOKED_AT_MAX,
     UNPACKED_BYTES_MAX,
     Allowance,
@@ -34,7 +34,7 @@ from storage.allowance import (
     counted_bytes,
     unlimited,
 )
-from storage.errors import (
+from odradek.storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
     CorruptBatch,
@@ -44,9 +44,9 @@ from storage.errors import (
     StorageError,
     UnpackedTooMuch,
 )
-from storage.files import Buffer
-from storage.recompression import check_size, recompress
-from storage.rolling import segment_bytes_max
+from odradek.storage.files import Buffer
+from odradek.storage.recompression import check_size, recompress
+from odradek.storage.rolling import segment_bytes_max
 
 _INT64_MAX = 2**63 - 1
 _PRODUCER_CHOOSES = "producer"
@@ -71,7 +71,7 @@ class CheckedBatch:
 def use_kernels() -> None:
     """Check records by the compiled kernel from now on."""
     global _validate
-    from protocol.records import validate_records
+    from odradek.protocol.records import validate_records
 
     _validate = validate_records
 

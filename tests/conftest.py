@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def quiet_logs() -> Iterator[None]:
     """Leave out what thousands of recoveries and refused operations have to say."""
-    loggers = [logging.getLogger(name) for name in ("storage", "cleaner")]
+    loggers = [logging.getLogger(name) for name in ("odradek.storage", "odradek.cleaner")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# What is installed has this one name: a folder of links to the packages.
+NAME = "odradek"
 MODULE_LINES_MAX = 600
 MODULE_LINES_SMELL = 400
 FUNCTION_LINES_MAX = 70
@@ -64,6 +66,7 @@ def _name(path: Path) -> str:
 
 
 def _imports(path: Path) -> Iterator[str]:
+    """Iterate over the modules that a module imports, with full names."""
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -75,19 +78,32 @@ def _imports(path: Path) -> Iterator[str]:
 def test_imports_point_one_way() -> None:
     for path in SOURCES:
         package = path.relative_to(ROOT).parts[0]
-        ours = {name.split(".")[0] for name in _imports(path)} & set(MAY_IMPORT)
+        ours = {module.split(".")[1] for module in _imports(path) if module.startswith(f"{NAME}.")}
         assert ours <= MAY_IMPORT[package], _name(path)
+
+
+def test_no_module_has_a_name_of_its_own() -> None:
+    """A user's own module `config` is never taken for ours, nor ours for the user's."""
+    users = [*SOURCES, *(ROOT / "bench").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    for path in users:
+        assert not {module.split(".")[0] for module in _imports(path)} & set(MAY_IMPORT), path
+
+
+def test_each_package_has_a_link() -> None:
+    links = {path.name: path.readlink() for path in (ROOT / NAME).iterdir() if path.is_symlink()}
+    assert links == {package: Path("..") / package for package in MAY_IMPORT}
 
 
 def _imported_modules(path: Path) -> Iterator[str]:
     """Iterate over the modules of ours that a module imports, for their types as well."""
     for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{NAME}."):
+            parent = (node.module or "").removeprefix(f"{NAME}.")
             for alias in node.names:
-                module = f"{node.module}.{alias.name}"
+                module = f"{parent}.{alias.name}"
                 place = ROOT / module.replace(".", "/")
                 is_module = place.is_dir() or place.with_suffix(".py").exists()
-                yield module if is_module else node.module or ""
+                yield module if is_module else parent
 
 
 @pytest.mark.parametrize("package", ROOMS)
@@ -182,5 +198,5 @@ def test_the_product_uses_each_public_name() -> None:
 
 def test_the_rules_reach_every_package() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages - {"tests", "bench"} == set(MAY_IMPORT)
+    assert packages - {"tests", "bench", NAME} == set(MAY_IMPORT)
     assert len(SOURCES) > len(MAY_IMPORT)

@@ -169,10 +169,10 @@ def test_the_job_of_up_is_what_its_command_takes() -> None:
 
 def _command(name: str) -> click.Command:
     pytest.importorskip("pyspark", reason="needs the pipeline extra")
-    from pipeline.audit import audit_command
-    from pipeline.latest import latest_command
-    from pipeline.materialize import materialize_command
-    from pipeline.publish import publish_command
+    from odradek.pipeline.audit import audit_command
+    from odradek.pipeline.latest import latest_command
+    from odradek.pipeline.materialize import materialize_command
+    from odradek.pipeline.publish import publish_command
 
     commands = (audit_command, latest_command, materialize_command, publish_command)
     return {str(command.name): command for command in commands}[name]

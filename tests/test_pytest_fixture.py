@@ -59,7 +59,7 @@ def run(folder: Path, odradek: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_project_gets_a_broker_of_its_own_that_ends_with_its_tests(tmp_path: Path) -> None:
-    done = run(tmp_path, f"{sys.executable} -m cli.main")
+    done = run(tmp_path, f"{sys.executable} -m odradek.cli.main")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     port = done.stdout.split("at ")[1].split()[0]
@@ -72,6 +72,6 @@ def test_a_project_gets_a_broker_of_its_own_that_ends_with_its_tests(tmp_path: P
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    done = run(tmp_path, f"{sys.executable} -m cli.main nonsense")
+    done = run(tmp_path, f"{sys.executable} -m odradek.cli.main nonsense")
     assert done.returncode == 1
     assert "No such command 'nonsense'" in done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import main
+from odradek.cli.main import main
 
 UNIT = Path(__file__).parent.parent / "packaging" / "systemd" / "odradek.service"
 TEXT = UNIT.read_text()

@@ -11,8 +11,8 @@ from bench.cleaner_brokers import clean_stages
 from bench.cleaner_latency import measure, quantile_us
 from bench.cleaner_load import Load, write_log
 from bench.pairs import Broker, Figure, Question, Values
-from broker.process.warm_up import warm_up
-from protocol.compression import Codec
+from odradek.broker.process.warm_up import warm_up
+from odradek.protocol.compression import Codec
 
 _SEGMENT_BYTES = 64 << 20
 _RECORDS, _KEYS = 2_660_000, 300_000

@@ -13,16 +13,16 @@ from bench.clients import Load, create_topic, produce_warm
 from bench.connections import TOPIC, Client, connect, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes
-from protocol.frames import encode_request
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_offsets import (
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from storage.files import raise_open_files_limit
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.storage.files import raise_open_files_limit
 
 _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
 _SECONDS = 6.0

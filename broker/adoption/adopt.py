@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from broker.adoption.errors import AdoptionError
-from broker.adoption.groups import GroupCounts, count_groups
-from broker.adoption.image import ClusterImage
-from broker.adoption.left_behind import left_behind, left_of_groups, remarks
-from broker.adoption.plan import Plan, image_of, make_plan
-from broker.adoption.quotas import store_quotas
-from broker.adoption.survey import FoundDirectory, read_owner, survey
-from broker.adoption.users import store_users
-from broker.ids import random_id
-from broker.metadata.images import COPY_NAME, DATABASE_NAME
-from broker.metadata.store import Resource, ResourceType, SecurityKind, SqliteMetadata
-from broker.security.acls import to_row
-from broker.topics import names as topic_names
-from storage import checkpoints
-from storage.directory import LOCK, METADATA_DIRECTORY
-from storage.files import FileSystem, RealFileSystem
-from storage.kraft import MetadataLog
+from odradek.broker.adoption.errors import AdoptionError
+from odradek.broker.adoption.groups import GroupCounts, count_groups
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.adoption.left_behind import left_behind, left_of_groups, remarks
+from odradek.broker.adoption.plan import Plan, image_of, make_plan
+from odradek.broker.adoption.quotas import store_quotas
+from odradek.broker.adoption.survey import FoundDirectory, read_owner, survey
+from odradek.broker.adoption.users import store_users
+from odradek.broker.ids import random_id
+from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
+from odradek.broker.metadata.store import Resource, ResourceType, SecurityKind, SqliteMetadata
+from odradek.broker.security.acls import to_row
+from odradek.broker.topics import names as topic_names
+from odradek.storage import checkpoints
+from odradek.storage.directory import LOCK, METADATA_DIRECTORY
+from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.kraft import MetadataLog
 
 
 @dataclass(frozen=True, slots=True)

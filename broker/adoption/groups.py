@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from broker.adoption.survey import segment_files
-from protocol.batches import iterate_records
-from protocol.compiler import decode_prefix
-from protocol.errors import ProtocolError
-from protocol.messages.group_metadata import GroupMetadataKey
-from storage.files import FileSystem
-from storage.scan import Batches
+from odradek.broker.adoption.survey import segment_files
+from odradek.protocol.batches import iterate_records
+from odradek.protocol.compiler import decode_prefix
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.group_metadata import GroupMetadataKey
+from odradek.storage.files import FileSystem
+from odradek.storage.scan import Batches
 
 _UNPACKED_RATIO_MAX = 100
 _UNPACKED_FREE_BYTES = 64 << 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.metadata.store import ResourceType
-from protocol.messages import metadata_records as records
-from storage.kraft import MetadataEntry
+from odradek.broker.metadata.store import ResourceType
+from odradek.protocol.messages import metadata_records as records
+from odradek.storage.kraft import MetadataEntry
 
 _LEADER_UNCHANGED = -2
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from broker.adoption.groups import GroupCounts
-from broker.adoption.image import ClusterImage
-from broker.adoption.quotas import strange_quotas
-from broker.adoption.survey import FoundDirectory
-from broker.adoption.users import strange_users
-from broker.metadata.store import ResourceType
+from odradek.broker.adoption.groups import GroupCounts
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.adoption.quotas import strange_quotas
+from odradek.broker.adoption.survey import FoundDirectory
+from odradek.broker.adoption.users import strange_users
+from odradek.broker.metadata.store import ResourceType
 
 _NAMES_SHOWN_MAX = 5
 _OWNERS = {

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.adoption.image import ClusterImage, PartitionState, TopicState
-from broker.adoption.quotas import adopted_quotas
-from broker.adoption.rights import adopted_acls, strange_acls
-from broker.adoption.survey import FoundDirectory, FoundPartition
-from broker.adoption.users import adopted_users
-from broker.metadata.configs import ALL_BROKERS
-from broker.metadata.store import ResourceType, TopicRecord
-from broker.security.acls import Acl
-from broker.security.credentials import ScramCredential
-from broker.security.quotas.entities import Entity
-from broker.security.scram_users import Key
-from broker.topics import names as topic_names
-from broker.topics.plans import internal_topic
-from config.dynamic import check_dynamic
-from config.effective import resolve_apart, resolve_broker, resolve_topic
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from config.share import ShareConfig
-from config.topic import TopicConfig
-from protocol.wire import encode_uuid
-from storage.checkpoints import TopicPartition
+from odradek.broker.adoption.image import ClusterImage, PartitionState, TopicState
+from odradek.broker.adoption.quotas import adopted_quotas
+from odradek.broker.adoption.rights import adopted_acls, strange_acls
+from odradek.broker.adoption.survey import FoundDirectory, FoundPartition
+from odradek.broker.adoption.users import adopted_users
+from odradek.broker.metadata.configs import ALL_BROKERS
+from odradek.broker.metadata.store import ResourceType, TopicRecord
+from odradek.broker.security.acls import Acl
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.quotas.entities import Entity
+from odradek.broker.security.scram_users import Key
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.plans import internal_topic
+from odradek.config.dynamic import check_dynamic
+from odradek.config.effective import resolve_apart, resolve_broker, resolve_topic
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.config.share import ShareConfig
+from odradek.config.topic import TopicConfig
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.checkpoints import TopicPartition
 
 # Without the metadata, the producer ids that Kafka gave out are unknown. Kafka counts from zero, a
 # thousand at a time: no cluster reaches this number.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from broker.adoption.image import ClusterImage
-from broker.errors import Refusal
-from broker.metadata.store import MetadataStore, SecurityKind
-from broker.security.quotas.entities import (
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.store import MetadataStore, SecurityKind
+from odradek.broker.security.quotas.entities import (
     Entity,
     check_entity,
     check_quota,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.adoption.image import ClusterImage
-from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from protocol.messages.metadata_records import AccessControlEntryRecord
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.protocol.messages.metadata_records import AccessControlEntryRecord
 
 
 def adopted_acls(image: ClusterImage) -> list[Acl]:

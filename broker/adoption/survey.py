@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.adoption.errors import AdoptionError
-from storage import checkpoints
-from storage.checkpoints import TopicPartition
-from storage.directory import (
+from odradek.broker.adoption.errors import AdoptionError
+from odradek.storage import checkpoints
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.directory import (
     CLEAN_MARKER,
     METADATA_DIRECTORY,
     PARTITION_METADATA,
     list_partitions,
     partition_keys,
 )
-from storage.epochs import LeaderEpochs
-from storage.errors import CorruptFile
-from storage.exchange import base_offset_of
-from storage.files import FileSystem
-from storage.index import OffsetIndex
-from storage.meta_properties import META, read_properties
-from storage.producers import ProducerStates
-from storage.scan import walk
-from storage.segment import INDEX, LOG, file_name
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.errors import CorruptFile
+from odradek.storage.exchange import base_offset_of
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OffsetIndex
+from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.producers import ProducerStates
+from odradek.storage.scan import walk
+from odradek.storage.segment import INDEX, LOG, file_name
 
 _NODE_ID = re.compile(r"[0-9]{1,10}")
 _INT32_MAX = 2**31 - 1

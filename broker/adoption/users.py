@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.adoption.image import ClusterImage
-from broker.metadata.store import MetadataStore
-from broker.security.credentials import ScramCredential
-from broker.security.scram_changes import MECHANISMS
-from broker.security.scram_users import Key, ScramUsers
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.metadata.store import MetadataStore
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.scram_changes import MECHANISMS
+from odradek.broker.security.scram_users import Key, ScramUsers
 
 
 def adopted_users(image: ClusterImage) -> dict[Key, ScramCredential]:

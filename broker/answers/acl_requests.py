@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.context import RequestContext
-from broker.errors import CloseConnection, Refusal
-from broker.security.acls import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import CloseConnection, Refusal
+from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
@@ -18,15 +18,15 @@ from broker.security.acls import (
     PatternType,
     Permission,
 )
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.create_acls import AclCreation
-from protocol.messages.delete_acls import DeleteAclsFilter
-from protocol.messages.describe_acls import DescribeAclsRequest
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_acls import AclCreation
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest
 
 if TYPE_CHECKING:
-    from broker.security.acl_changes import AclChanges
+    from odradek.broker.security.acl_changes import AclChanges
 
 
 def changeable_acls(services: Services, context: RequestContext) -> AclChanges:

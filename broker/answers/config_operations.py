@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.errors import EXPLAINED, Explained, Refusal
-from broker.metadata.configs import Alteration, Configs
-from broker.metadata.loggers import check_level, set_levels
-from broker.metadata.resource_configs import KINDS
-from broker.metadata.store import Resource, ResourceType
-from broker.topics import names as topic_names
-from broker.topics.registry import Topics
-from config.effective import BROKER_OPTION, TOPIC_OPTION
-from config.option import Option
-from config.values import Kind
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.metadata.configs import Alteration, Configs
+from odradek.broker.metadata.loggers import check_level, set_levels
+from odradek.broker.metadata.resource_configs import KINDS
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.registry import Topics
+from odradek.config.effective import BROKER_OPTION, TOPIC_OPTION
+from odradek.config.option import Option
+from odradek.config.values import Kind
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.context import RequestContext
-from broker.metadata.store import ResourceType
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from protocol.errors import ErrorCode
+from odradek.broker.context import RequestContext
+from odradek.broker.metadata.store import ResourceType
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.protocol.errors import ErrorCode
 
 _NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
     ResourceType.TOPIC: (ResourceKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),

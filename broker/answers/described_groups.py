@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from broker.context import RequestContext
-from broker.loop.repeats import answer_each
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.context import RequestContext
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 
 class Described(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.context import RequestContext
+from odradek.broker.context import RequestContext
 
 
 def spending(context: RequestContext, strict_since: int) -> Callable[[int], None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.security.principals import ANONYMOUS
+from odradek.broker.context import RequestContext
+from odradek.broker.security.principals import ANONYMOUS
 
 # Stands for a time when the client may not ask (DelegationTokenManager.ErrorTimestamp).
 NO_TIME = -1

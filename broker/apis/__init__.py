@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, fields
 
-from broker.api_table import Api
-from broker.handlers import Handle
-from protocol.messages import message_classes, snake_case
-from protocol.schema import info_of
+from odradek.broker.api_table import Api
+from odradek.broker.handlers import Handle
+from odradek.protocol.messages import message_classes, snake_case
+from odradek.protocol.schema import info_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ _BRIEF = frozenset((
 
 def load(api: Api) -> Handler:
     """Import an API's handler and messages."""
-    module = importlib.import_module(f"broker.apis.{snake_case(api.name)}")
+    module = importlib.import_module(f"odradek.broker.apis.{snake_case(api.name)}")
     request, response = message_classes(api.name)
     info = info_of(request)
     tells_error = any(one.name == "error_code" for one in fields(response))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.apis.end_txn import told
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.orders.java import partition_for
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from broker.transactions.state import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from odradek.broker.apis.end_txn import told
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.orders.java import partition_for
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.broker.transactions.state import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 
 # Clients of this version and later know PRODUCER_FENCED.
 _FENCED_SINCE = 2

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence, Set
 
-from broker.apis.end_txn import told
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.orders.maps import grouped_by_name, partition_order
-from broker.orders.scala import table_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from odradek.broker.apis.end_txn import told
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.orders.maps import grouped_by_name, partition_order
+from odradek.broker.orders.scala import table_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -28,7 +28,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 # Clients of this version and later know PRODUCER_FENCED.
 _FENCED_SINCE = 2

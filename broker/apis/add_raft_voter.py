@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.metadata.raft import check_cluster, check_voter, not_supported
-from broker.orders.java import hash_order
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.raft import check_cluster, check_voter, not_supported
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
 
 _DEFAULT_LISTENER = "CONTROLLER"
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.context import RequestContext
-from broker.errors import Explained, Refusal, code_of, message_of
-from broker.orders.java import hash_places, place_order
-from broker.security.authorized_operations import Operation
-from broker.security.quotas.entities import Entity, entity_hash, entity_of
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Explained, Refusal, code_of, message_of
+from odradek.broker.orders.java import hash_places, place_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.quotas.entities import Entity, entity_hash, entity_of
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntryData,
     EntityData,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

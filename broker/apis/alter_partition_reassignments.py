@@ -5,15 +5,15 @@ There is one broker: a partition can only be assigned to this broker, where it i
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.loop.repeats import Repeats
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.plans import check_replicas
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.loop.repeats import Repeats
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.plans import check_replicas
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
@@ -21,7 +21,7 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

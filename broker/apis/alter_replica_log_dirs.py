@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, Refusal, code_of
-from broker.orders.scala import grouped_order
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.alter_replica_log_dirs import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, Refusal, code_of
+from odradek.broker.orders.scala import grouped_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from protocol.pacing import paced
-from storage.directory import has_name_for_future
-from storage.errors import DirectoryOffline
+from odradek.protocol.pacing import paced
+from odradek.storage.directory import has_name_for_future
+from odradek.storage.errors import DirectoryOffline
 
 
 async def handle(

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from broker.context import RequestContext
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.registry import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import (
+from odradek.broker.context import RequestContext
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.registry import Topics
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-from protocol.pacing import paced
-from protocol.wire import ZERO_UUID
+from odradek.protocol.pacing import paced
+from odradek.protocol.wire import ZERO_UUID
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 
-from broker.context import RequestContext
-from broker.errors import MetadataError, Refusal, code_of, message_of
-from broker.orders.java import hash_order
-from broker.security.authorized_operations import Operation
-from broker.security.scram_changes import alterations, plan_changes
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import MetadataError, Refusal, code_of, message_of
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.scram_changes import alterations, plan_changes
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 

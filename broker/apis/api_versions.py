@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker.api_table import API_VERSIONS
-from broker.context import RequestContext
-from broker.metadata.features import FEATURES, METADATA_VERSION
-from broker.orders.java import copied_capacity, hash_order
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import (
+from odradek.broker.api_table import API_VERSIONS
+from odradek.broker.context import RequestContext
+from odradek.broker.metadata.features import FEATURES, METADATA_VERSION
+from odradek.broker.orders.java import copied_capacity, hash_order
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

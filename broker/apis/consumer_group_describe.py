@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.answers.described_groups import Describing, describe_each
-from broker.context import RequestContext
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import (
+from odradek.broker.answers.described_groups import Describing, describe_each
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,

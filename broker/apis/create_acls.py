@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from broker.answers.acl_requests import changeable_acls, read_acl
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
-from broker.security.acls import Acl
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.create_acls import (
+from odradek.broker.answers.acl_requests import changeable_acls, read_acl
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
+from odradek.broker.security.acls import Acl
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_acls import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

@@ -6,19 +6,19 @@ DelegationTokenControlManager.createDelegationToken.
 
 from __future__ import annotations
 
-from broker.answers.token_requests import NO_TIME, may_ask
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, code_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import ANONYMOUS, USER, Principal
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.create_delegation_token import (
+from odradek.broker.answers.token_requests import NO_TIME, may_ask
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, code_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import ANONYMOUS, USER, Principal
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

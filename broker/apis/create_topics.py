@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from broker.answers.quota_spending import spending
-from broker.context import RequestContext
-from broker.errors import Explained, Refusal, code_of, message_of
-from broker.orders.java import hash_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.plans import NewTopic, TopicPlan, check_request
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from odradek.broker.answers.quota_spending import spending
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Explained, Refusal, code_of, message_of
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.plans import NewTopic, TopicPlan, check_request
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 # From this version on a client understands that it must retry later (KIP-599).
 _STRICT_SINCE = 6

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.answers.acl_requests import changeable_acls, read_filter
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
-from broker.security.acl_changes import Deleted
-from broker.security.acls import AclFilter
-from broker.services import Services
-from protocol.messages.delete_acls import (
+from odradek.broker.answers.acl_requests import changeable_acls, read_filter
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, code_of, message_of
+from odradek.broker.security.acl_changes import Deleted
+from odradek.broker.security.acls import AclFilter
+from odradek.broker.services import Services
+from odradek.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

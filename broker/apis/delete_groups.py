@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from broker.context import RequestContext
-from broker.coordination.runtime import Answer
-from broker.orders.java import copied_capacity, hash_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.delete_groups import (
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.runtime import Answer
+from odradek.broker.orders.java import copied_capacity, hash_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Set
 
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, Refusal, code_of
-from broker.orders.scala import grouped_order, table_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, Refusal, code_of
+from odradek.broker.orders.scala import grouped_order, table_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 

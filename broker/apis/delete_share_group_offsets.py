@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from broker.context import RequestContext
-from broker.orders.maps import computed_ids, put_ids
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_offsets import (
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.maps import computed_ids, put_ids
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

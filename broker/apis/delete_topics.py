@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from broker.answers.quota_spending import spending
-from broker.context import RequestContext
-from broker.errors import Explained, Refusal, code_of, message_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import (
+from odradek.broker.answers.quota_spending import spending
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Explained, Refusal, code_of, message_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.pacing import paced
-from protocol.wire import ZERO_UUID
+from odradek.protocol.pacing import paced
+from odradek.protocol.wire import ZERO_UUID
 
 _TOPICS_SINCE = 6
 _DISABLED_SINCE = 3

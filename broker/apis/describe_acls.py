@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.answers.acl_requests import read_filter
-from broker.context import RequestContext
-from broker.security.acls import Acl, AclKind, PatternType
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.describe_acls import (
+from odradek.broker.answers.acl_requests import read_filter
+from odradek.broker.context import RequestContext
+from odradek.broker.security.acls import Acl, AclKind, PatternType
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 def handle(

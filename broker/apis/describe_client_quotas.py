@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.context import RequestContext
-from broker.errors import Refusal, message_of
-from broker.security.authorized_operations import Operation
-from broker.security.quotas.entities import CLIENT_ID, IP, TYPES, USER, Entity, ordered
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.describe_client_quotas import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal, message_of
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.quotas.entities import CLIENT_ID, IP, TYPES, USER, Entity, ordered
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -21,7 +21,7 @@ from protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _NAMES = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MATCH_TYPE_SPECIFIED"}

@@ -13,24 +13,24 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import dropwhile
 
-from broker.answers.config_permissions import config_refusal
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, Refusal, code_of, message_of
-from broker.loop.repeats import answer_each
-from broker.metadata.configs import ALL_BROKERS
-from broker.metadata.loggers import logger_levels
-from broker.metadata.resource_configs import KINDS
-from broker.metadata.store import Resource, ResourceType
-from broker.orders.java import hash_order
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from config.effective import TOPIC_OPTION
-from config.resolution import Entry, Source
-from config.values import Kind
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
+from odradek.broker.answers.config_permissions import config_refusal
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, Refusal, code_of, message_of
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.metadata.configs import ALL_BROKERS
+from odradek.broker.metadata.loggers import logger_levels
+from odradek.broker.metadata.resource_configs import KINDS
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.config.effective import TOPIC_OPTION
+from odradek.config.resolution import Entry, Source
+from odradek.config.values import Kind
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -38,7 +38,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _DENIED = frozenset(
     (

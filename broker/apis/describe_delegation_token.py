@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.answers.token_requests import may_ask
-from broker.context import RequestContext
-from broker.orders.hash_map import concurrent_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import Principal
-from broker.security.tokens import Token
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.describe_delegation_token import (
+from odradek.broker.answers.token_requests import may_ask
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.hash_map import concurrent_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.tokens import Token
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 def handle(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.answers.described_groups import Describing, describe_each
-from broker.context import RequestContext
-from broker.groups.responses import described_error
-from broker.services import Services
-from protocol.messages.describe_groups import (
+from odradek.broker.answers.described_groups import Describing, describe_each
+from odradek.broker.context import RequestContext
+from odradek.broker.groups.responses import described_error
+from odradek.broker.services import Services
+from odradek.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from broker.context import RequestContext
-from broker.orders.hash_map import concurrent_places
-from broker.orders.java import partition_hash, place_order, string_hash
-from broker.orders.scala import trie_order
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.registry import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.describe_log_dirs import (
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.hash_map import concurrent_places
+from odradek.broker.orders.java import partition_hash, place_order, string_hash
+from odradek.broker.orders.scala import trie_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.registry import Topics
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -23,11 +23,11 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.pacing import paced
-from storage.checkpoints import TopicPartition
-from storage.directory import LogDirectory
-from storage.errors import DiskFailure
-from storage.moving import Copy
+from odradek.protocol.pacing import paced
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DiskFailure
+from odradek.storage.moving import Copy
 
 T = TypeVar("T")
 

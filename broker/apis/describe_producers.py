@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import islice
 
-from broker.context import RequestContext
-from broker.errors import Refusal, code_of
-from broker.loop.repeats import answer_each
-from broker.orders.java import hash_places, place_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from broker.topics.topic import Topic
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.describe_producers import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal, code_of
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.orders.java import hash_places, place_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from protocol.pacing import paced
-from storage import producers
-from storage.errors import StorageError
+from odradek.protocol.pacing import paced
+from odradek.storage import producers
+from odradek.storage.errors import StorageError
 
 
 def handle(

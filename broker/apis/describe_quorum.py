@@ -8,12 +8,12 @@ waits for no other voter.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from protocol.errors import ErrorCode
-from protocol.messages.describe_quorum import (
+from odradek.broker.context import RequestContext
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,
@@ -23,7 +23,7 @@ from protocol.messages.describe_quorum import (
     RequestedTopicData,
     TopicData,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 # Kafka's epoch counts elections, and there was one.
 _LEADER_EPOCH = 1

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from broker.context import RequestContext
-from broker.counters.lag import share_lag
-from broker.errors import code_of
-from broker.loop.repeats import answer_each
-from broker.orders.maps import computed_ids, computed_numbers
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.shares.batches import UNCHANGED_OFFSET
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_shard import StateAnswer
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.describe_share_group_offsets import (
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.lag import share_lag
+from odradek.broker.errors import code_of
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.orders.maps import computed_ids, computed_numbers
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.shares.batches import UNCHANGED_OFFSET
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
@@ -28,9 +28,9 @@ from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from protocol.pacing import paced
-from protocol.wire import ZERO_UUID
-from storage.errors import StorageError
+from odradek.protocol.pacing import paced
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.errors import StorageError
 
 _UNKNOWN_LAG = -1
 

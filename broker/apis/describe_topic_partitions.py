@@ -6,24 +6,24 @@ topic or partition at the cursor need not exist: then the answer begins with the
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.orders.java import hash_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from broker.topics.partitions import OfflinePartition, Partition
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.describe_topic_partitions import (
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import OfflinePartition, Partition
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from protocol.pacing import paced, paced_sorted
-from protocol.wire import ZERO_UUID
+from odradek.protocol.pacing import paced, paced_sorted
+from odradek.protocol.wire import ZERO_UUID
 
 
 def handle(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.loop.repeats import answer_each
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.transactions.listing import not_described
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.describe_transactions import (
+from odradek.broker.context import RequestContext
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.transactions.listing import not_described
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,

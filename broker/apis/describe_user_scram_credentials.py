@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.context import RequestContext
-from broker.orders.java import hash_order
-from broker.security.authorized_operations import Operation
-from broker.security.scram_changes import NUMBERS
-from broker.security.scram_users import ScramUsers
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.describe_user_scram_credentials import (
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.scram_changes import NUMBERS
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _UNKNOWN = "Attempt to describe a user credential that does not exist: "

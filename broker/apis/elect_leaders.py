@@ -5,21 +5,21 @@ Each partition has one replica, which leads it, so that an election is never nee
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.loop.repeats import Repeats
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.elect_leaders import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.loop.repeats import Repeats
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
     TopicPartitions,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _PREFERRED, _UNCLEAN = 0, 1
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

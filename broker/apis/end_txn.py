@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.transactions.state import EPOCH_RAISED_SINCE
-from protocol.errors import ErrorCode
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.transactions.state import EPOCH_RAISED_SINCE
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 # Clients from these versions on know PRODUCER_FENCED, and expect a raised epoch.
 _FENCED_SINCE = 2

@@ -6,12 +6,12 @@ DelegationTokenControlManager.expireDelegationToken.
 
 from __future__ import annotations
 
-from broker.answers.token_requests import NO_TIME, may_ask
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, code_of
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.expire_delegation_token import (
+from odradek.broker.answers.token_requests import NO_TIME, may_ask
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, code_of
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )

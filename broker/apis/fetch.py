@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from broker.context import RequestContext
-from broker.errors import code_of
-from broker.fetch.counting import count_fetch
-from broker.fetch.permissions import denied_topics
-from broker.fetch.plans import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import code_of
+from odradek.broker.fetch.counting import count_fetch
+from odradek.broker.fetch.permissions import denied_topics
+from odradek.broker.fetch.plans import (
     NO_LEADER,
     Plan,
     Planned,
@@ -29,7 +29,7 @@ from broker.fetch.plans import (
     refused,
     unknown_among,
 )
-from broker.fetch.sessions import (
+from odradek.broker.fetch.sessions import (
     FIRST_EPOCH,
     NO_SESSION,
     Key,
@@ -37,22 +37,22 @@ from broker.fetch.sessions import (
     WantedPartition,
     next_epoch,
 )
-from broker.handlers import Patient
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.frames import body_bytes
-from protocol.messages.fetch import (
+from odradek.broker.handlers import Patient
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import body_bytes
+from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
     PartitionData,
 )
-from protocol.pacing import coding, paced, paced_if_many
-from protocol.wire import ZERO_UUID
-from storage.errors import NotCached, StorageError
-from storage.log import Log
-from storage.segment import Slice
+from odradek.protocol.pacing import coding, paced, paced_if_many
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.errors import NotCached, StorageError
+from odradek.storage.log import Log
+from odradek.storage.segment import Slice
 
 _STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13

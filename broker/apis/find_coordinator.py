@@ -4,15 +4,15 @@ a share-partition. There is one broker, so the answer is this one.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.loop.repeats import answer_each
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.shares.key import SharePartitionKey
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import (
+from odradek.broker.context import RequestContext
+from odradek.broker.loop.repeats import answer_each
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

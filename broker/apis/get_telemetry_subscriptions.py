@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.services import Services
-from protocol.compression import Codec
-from protocol.messages.get_telemetry_subscriptions import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.services import Services
+from odradek.protocol.compression import Codec
+from odradek.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )

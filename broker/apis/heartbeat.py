@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.context import RequestContext
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(

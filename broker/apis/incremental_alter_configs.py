@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.answers.config_operations import Edit, Wish, carry_out
-from broker.answers.config_permissions import config_refusal
-from broker.context import RequestContext
-from broker.errors import code_of, message_of
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.answers.config_operations import Edit, Wish, carry_out
+from odradek.broker.answers.config_permissions import config_refusal
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import code_of, message_of
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 
-from broker.apis.end_txn import told
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.errors import MetadataError, code_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.transactions.effects import Granted
-from broker.transactions.state import NO_EPOCH, NO_PRODUCER
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.broker.apis.end_txn import told
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.errors import MetadataError, code_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.transactions.effects import Granted
+from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 logger = logging.getLogger(__name__)
 

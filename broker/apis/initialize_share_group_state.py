@@ -5,16 +5,16 @@ Kafka's source: ShareCoordinatorService.initializeState.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.services import Services
-from broker.shares.state_requests import ask_each
-from protocol.messages.initialize_share_group_state import (
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.broker.shares.state_requests import ask_each
+from odradek.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
     InitializeStateResult,
     PartitionResult,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

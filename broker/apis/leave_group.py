@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.context import RequestContext
-from broker.groups.parts import leave_in_parts
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.groups.parts import leave_in_parts
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 def handle(

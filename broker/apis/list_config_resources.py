@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.context import RequestContext
-from broker.metadata.store import ResourceType
-from broker.orders.hash_map import concurrent_order
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.list_config_resources import (
+from odradek.broker.context import RequestContext
+from odradek.broker.metadata.store import ResourceType
+from odradek.broker.orders.hash_map import concurrent_order
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

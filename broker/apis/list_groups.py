@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.pacing import paced
+from odradek.broker.context import RequestContext
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.pacing import paced
 
 
 def handle(

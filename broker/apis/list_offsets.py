@@ -21,14 +21,14 @@ from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from broker.context import RequestContext
-from broker.errors import code_of
-from broker.orders.scala import grouped_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import code_of
+from odradek.broker.orders.scala import grouped_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -36,10 +36,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from protocol.pacing import paced
-from storage.errors import StorageError
-from storage.log import Log
-from storage.reading import TimestampedOffset
+from odradek.protocol.pacing import paced
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+from odradek.storage.reading import TimestampedOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6

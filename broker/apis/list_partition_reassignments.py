@@ -5,11 +5,11 @@ There is one broker, so there are none.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.list_partition_reassignments import (
+from odradek.broker.context import RequestContext
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

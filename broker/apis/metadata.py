@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 
-from broker.answers.quota_spending import spending
-from broker.context import RequestContext
-from broker.errors import code_of
-from broker.metadata.configs import Configs
-from broker.orders.java import string_hash, uuid_hash
-from broker.orders.scala import SMALL_MAX, trie_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics import names as topic_names
-from broker.topics.partitions import OfflinePartition
-from broker.topics.plans import NewTopic, TopicPlan, internal_topic
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import (
+from odradek.broker.answers.quota_spending import spending
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import code_of
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.orders.java import string_hash, uuid_hash
+from odradek.broker.orders.scala import SMALL_MAX, trie_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.plans import NewTopic, TopicPlan, internal_topic
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -31,8 +31,8 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.pacing import paced
-from protocol.wire import ZERO_UUID
+from odradek.protocol.pacing import paced
+from odradek.protocol.wire import ZERO_UUID
 
 _IDS_IN_REQUESTS_SINCE = 12
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

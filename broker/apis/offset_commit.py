@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Set
 from dataclasses import replace
 
-from broker.context import RequestContext
-from broker.coordination.seams import Topics
-from broker.groups.commits import commit_error, refused_topic
-from broker.groups.parts import commit_in_parts
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.seams import Topics
+from odradek.broker.groups.commits import commit_error, refused_topic
+from odradek.broker.groups.parts import commit_in_parts
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _TOPIC_ID_VERSION = 10
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.context import RequestContext
-from broker.groups.deletion import answered
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.offset_delete import (
+from odradek.broker.context import RequestContext
+from odradek.broker.groups.deletion import answered
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponseTopic,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

@@ -10,15 +10,15 @@ from asyncio import Future
 from collections.abc import Awaitable, Collection, Iterable, Set
 from dataclasses import replace
 
-from broker.context import RequestContext
-from broker.coordination.seams import Topics
-from broker.loop.repeats import Repeats, answer_each
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.offset_fetch import (
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.seams import Topics
+from odradek.broker.loop.repeats import Repeats, answer_each
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -29,7 +29,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _GROUP_ERROR_VERSION = 2
 _GROUPS_VERSION = 8

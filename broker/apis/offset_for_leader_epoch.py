@@ -6,23 +6,23 @@ consumer that asks for the end of its own epoch finds out which of its records a
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import code_of
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.offset_for_leader_epoch import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import code_of
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.pacing import paced
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.protocol.pacing import paced
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 _NO_EPOCH = -1
 

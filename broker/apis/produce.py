@@ -16,32 +16,38 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
-from broker.context import RequestContext
-from broker.counters.metrics import Metrics
-from broker.errors import CloseConnection, code_of, message_of
-from broker.handlers import Staged
-from broker.produce.appending import Appended, Appending, all_refused, not_permitted, refusal
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.transactions.admission import (
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.errors import CloseConnection, code_of, message_of
+from odradek.broker.handlers import Staged
+from odradek.broker.produce.appending import (
+    Appended,
+    Appending,
+    all_refused,
+    not_permitted,
+    refusal,
+)
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     Refused,
     admit,
     find_topic,
     is_transactional,
 )
-from protocol.errors import ErrorCode
-from protocol.frames import PRODUCE_KEY
-from protocol.messages.produce import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import PRODUCE_KEY
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import Pace, paced, paced_if_many, unpaced
-from storage.errors import StorageError
+from odradek.protocol.pacing import Pace, paced, paced_if_many, unpaced
+from odradek.storage.errors import StorageError
 
 _NONE_DENIED: Set[str] = frozenset()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.services import Services
-from broker.telemetry.reader import Busy
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.services import Services
+from odradek.broker.telemetry.reader import Busy
+from odradek.broker.telemetry.walk import InvalidPayload, PayloadTooLarge
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 # The number of samples stored in one step of the event loop: with 16 labels each it takes 2 ms.
 _KEPT_AT_ONCE = 500

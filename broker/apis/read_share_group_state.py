@@ -5,19 +5,19 @@ Kafka's source: ShareCoordinatorService.readState.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.services import Services
-from broker.shares.state_requests import ask_each, is_empty
-from broker.shares.state_shard import StateAnswer
-from protocol.errors import ErrorCode
-from protocol.messages.read_share_group_state import (
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.broker.shares.state_requests import ask_each, is_empty
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.read_share_group_state import (
     PartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateResult,
     StateBatch,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

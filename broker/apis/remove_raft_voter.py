@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.metadata.raft import check_cluster, check_voter, not_supported
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.raft import check_cluster, check_voter, not_supported
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 
 
 def handle(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 def handle(

@@ -6,12 +6,12 @@ after its answer other members can acquire the records that the member still hel
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.services import Services
-from broker.shares.replies import acknowledge_all, leader_of, problem, told
-from broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_acknowledge import (
+from odradek.broker.context import RequestContext
+from odradek.broker.services import Services
+from odradek.broker.shares.replies import acknowledge_all, leader_of, problem, told
+from odradek.broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -19,7 +19,7 @@ from protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

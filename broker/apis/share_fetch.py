@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Awaitable, Collection, Set
 from functools import partial
 
-from broker.context import RequestContext
-from broker.counters.topics import count_share_fetch
-from broker.errors import code_of
-from broker.services import Services
-from broker.shares.fetching import Fetched, ShareFetch, Wanted
-from broker.shares.key import SharePartitionKey
-from broker.shares.partition import Failure
-from broker.shares.replies import (
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.topics import count_share_fetch
+from odradek.broker.errors import code_of
+from odradek.broker.services import Services
+from odradek.broker.shares.fetching import Fetched, ShareFetch, Wanted
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.replies import (
     Results,
     acknowledge_all,
     leader_of,
@@ -27,8 +27,8 @@ from broker.shares.replies import (
     readable,
     told,
 )
-from broker.shares.serving import Served
-from broker.shares.sessions import (
+from odradek.broker.shares.serving import Served
+from odradek.broker.shares.sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     MemberKey,
@@ -36,8 +36,8 @@ from broker.shares.sessions import (
     TopicPartition,
     next_epoch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_fetch import (
     AcknowledgementBatch,
     AcquiredRecords,
     LeaderIdAndEpoch,
@@ -47,8 +47,8 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from protocol.pacing import paced
-from storage.errors import StorageError
+from odradek.protocol.pacing import paced
+from odradek.storage.errors import StorageError
 
 _MS_PER_S = 1_000
 _RECORD_LIMIT = 1

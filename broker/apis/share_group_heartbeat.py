@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal, message_of
-from broker.groups.modern.subscriptions import check_names
-from broker.groups.share import heartbeats
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.shares.replies import problem
-from protocol.errors import ErrorCode
-from protocol.messages.share_group_heartbeat import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal, message_of
+from odradek.broker.groups.modern.subscriptions import check_names
+from odradek.broker.groups.share import heartbeats
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.shares.replies import problem
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.context import RequestContext
-from broker.groups.parts import commit_in_parts
-from broker.groups.transactional import refusal, refused_topic
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.txn_offset_commit import (
+from odradek.broker.context import RequestContext
+from odradek.broker.groups.parts import commit_in_parts
+from odradek.broker.groups.transactional import refusal, refused_topic
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 # Older producers fail for good on the error that a group is being loaded (KAFKA-7296).
 _KNOWS_LOADING_VERSION = 2

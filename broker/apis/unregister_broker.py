@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.errors import EXPLAINED, code_of, message_of
-from broker.metadata.features import FeatureUpdate
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from protocol.errors import ErrorCode
-from protocol.messages.update_features import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED, code_of, message_of
+from odradek.broker.metadata.features import FeatureUpdate
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

@@ -7,22 +7,22 @@ Kafka's source: ShareCoordinatorService.writeState.
 
 from __future__ import annotations
 
-from broker.context import RequestContext
-from broker.coordination.runtime import Answer
-from broker.services import Services
-from broker.shares.batches import StateBatch, flaw_of
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_records import ShareState
-from broker.shares.state_requests import ask_each, is_empty
-from broker.shares.state_shard import StateAnswer
-from protocol.messages.write_share_group_state import (
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.runtime import Answer
+from odradek.broker.services import Services
+from odradek.broker.shares.batches import StateBatch, flaw_of
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_records import ShareState
+from odradek.broker.shares.state_requests import ask_each, is_empty
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.protocol.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 
 async def handle(

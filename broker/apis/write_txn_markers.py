@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
-from broker.context import RequestContext
-from broker.errors import Explained, code_of
-from broker.security.authorized_operations import Operation
-from broker.services import Services
-from broker.transactions.markers import Problems
-from broker.transactions.state import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Explained, code_of
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.services import Services
+from odradek.broker.transactions.markers import Problems
+from odradek.broker.transactions.state import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -23,8 +23,8 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.pacing import paced
-from storage.transactions import Marker
+from odradek.protocol.pacing import paced
+from odradek.storage.transactions import Marker
 
 Codes = dict[TopicPartition, ErrorCode]
 

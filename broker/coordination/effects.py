@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from storage.transactions import Marker
+from odradek.storage.transactions import Marker
 
 Token = object
 """Identifies a request that waits for its answer; the machine only returns it."""

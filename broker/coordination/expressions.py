@@ -15,7 +15,7 @@ from typing import Any
 
 import re2
 
-from broker.loop.priority import give_way
+from odradek.broker.loop.priority import give_way
 
 # An expression of some hundred bytes takes all of the 8 MiB that RE2 allows by default. This limit
 # is enough for 32 KiB of names, or for twenty classes of all letters; RE2 refuses larger programs.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from asyncio import Future
 
-from broker import errors
-from protocol.errors import ErrorCode
+from odradek.broker import errors
+from odradek.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from broker.coordination.effects import Producer
-from broker.coordination.seams import KeyValue, StoredBatch
-from broker.durability.group_commit import GroupCommit
-from broker.errors import EXPLAINED
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from protocol.batches import (
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.errors import EXPLAINED
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.batches import (
     DECOMPRESSED_MAX_BYTES,
     MAGIC,
     NO_PRODUCER_EPOCH,
@@ -26,12 +26,12 @@ from protocol.batches import (
     encode_batch,
     record_section,
 )
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.key_values import key_values, key_values_in_pieces
-from storage.errors import StorageError
-from storage.log import Log
-from storage.transactions import Marker, read_marker
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.key_values import key_values, key_values_in_pieces
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+from odradek.storage.transactions import Marker, read_marker
 
 logger = logging.getLogger(__name__)
 

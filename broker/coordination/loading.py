@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections import Counter
 
-from broker.coordination.machine import Codec, Machine
-from broker.coordination.seams import InternalTopic, InTransaction, StoredBatch
-from protocol.batches import NO_PRODUCER_ID
-from protocol.errors import ProtocolError
-from storage.transactions import Marker
+from odradek.broker.coordination.machine import Codec, Machine
+from odradek.broker.coordination.seams import InternalTopic, InTransaction, StoredBatch
+from odradek.protocol.batches import NO_PRODUCER_ID
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 

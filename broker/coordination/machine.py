@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.coordination.effects import Effect, Timer
-from broker.coordination.seams import KeyValue
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Effect, Timer
+from odradek.broker.coordination.seams import KeyValue
+from odradek.protocol.errors import ErrorCode
 
 
 class Machine(Protocol):

@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, Union, cast
 
-from broker import errors
-from broker.coordination import failures
-from broker.coordination.deadlines import Deadlines
-from broker.coordination.effects import (
+from odradek.broker import errors
+from odradek.broker.coordination import failures
+from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.effects import (
     Act,
     Caller,
     CancelTimer,
@@ -34,16 +34,16 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.coordination.loading import replay
-from broker.coordination.machine import Codec, Machine
-from broker.coordination.seams import (
+from odradek.broker.coordination.loading import replay
+from odradek.broker.coordination.machine import Codec, Machine
+from odradek.broker.coordination.seams import (
     InternalTopic,
     Loop,
     Requester,
     WallClock,
 )
-from broker.orders.java import partition_for
-from protocol.errors import ErrorCode, ProtocolError
+from odradek.broker.orders.java import partition_for
+from odradek.protocol.errors import ErrorCode, ProtocolError
 
 logger = logging.getLogger(__name__)
 

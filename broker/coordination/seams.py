@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.coordination.effects import Describable, Producer
-from protocol.batches import NO_PRODUCER_ID
-from storage.transactions import Marker
+from odradek.broker.coordination.effects import Describable, Producer
+from odradek.protocol.batches import NO_PRODUCER_ID
+from odradek.storage.transactions import Marker
 
 KeyValue = tuple[bytes, bytes | None]
 

@@ -5,7 +5,7 @@ For share groups see KIP-1226 and GroupCoordinatorService.describeShareGroupOffs
 
 from __future__ import annotations
 
-from storage.log import Log
+from odradek.storage.log import Log
 
 
 def lag(log: Log, offset: int) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.counters.latency import Times
-from broker.counters.topics import TopicCounts
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.counters.latency import Times
+from odradek.broker.counters.topics import TopicCounts
 
 # A number holds both an API key and a version.
 _VERSION_BITS = 8

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import ErrorCode
-from protocol.frames import PRODUCE_KEY
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import PRODUCE_KEY
 
 if TYPE_CHECKING:
-    from broker.counters.metrics import Metrics
+    from odradek.broker.counters.metrics import Metrics
 
 # ReplicaManager.appendRecordsToLeader.
 _EXPECTED_OF_PRODUCE = frozenset(

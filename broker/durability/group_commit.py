@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from broker.durability import sync_thread
-from broker.durability.sync_thread import SyncThread
-from storage.errors import StorageError
-from storage.files import Opened
-from storage.flushing import Unflushed
-from storage.log import Log
+from odradek.broker.durability import sync_thread
+from odradek.broker.durability.sync_thread import SyncThread
+from odradek.storage.errors import StorageError
+from odradek.storage.files import Opened
+from odradek.storage.flushing import Unflushed
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.sync_kernel import Numbers
+    from odradek.storage.sync_kernel import Numbers
 
 _INT32 = "i"
 # The thread's compiled loop, and the most files it takes at a time; unset before use_kernel().
@@ -28,7 +28,7 @@ Answer = Callable[[list[OSError | None]], None]
 def use_kernel() -> None:
     """Load the compiled loop, so that such threads can be started."""
     global _serve, files_max
-    from storage.sync_kernel import FILES_MAX, serve
+    from odradek.storage.sync_kernel import FILES_MAX, serve
 
     _serve, files_max = serve, FILES_MAX
 

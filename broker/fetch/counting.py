@@ -5,10 +5,10 @@ Kafka counts unexpected errors as failures; broker/counters/topics.py says which
 
 from __future__ import annotations
 
-from broker.counters.metrics import Metrics
-from broker.fetch.plans import Plan, Planned
-from protocol.errors import ErrorCode
-from protocol.frames import FETCH_KEY
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.fetch.plans import Plan, Planned
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import FETCH_KEY
 
 # ReplicaManager.readFromLog.
 _EXPECTED_OF_FETCH = frozenset(

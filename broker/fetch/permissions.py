@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from broker.context import RequestContext
-from broker.fetch.sessions import WantedPartition
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.topics.registry import Topics
+from odradek.broker.context import RequestContext
+from odradek.broker.fetch.sessions import WantedPartition
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.topics.registry import Topics
 
 
 class _Everything:

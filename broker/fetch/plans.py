@@ -13,14 +13,14 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.errors import code_of
-from broker.fetch.sessions import WantedPartition
-from broker.topics.disks import Disks
-from broker.topics.partitions import OfflinePartition
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.broker.errors import code_of
+from odradek.broker.fetch.sessions import WantedPartition
+from odradek.broker.topics.disks import Disks
+from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
@@ -28,12 +28,12 @@ from protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from protocol.pacing import Pace
-from protocol.wire import ZERO_UUID
-from storage.errors import NotCached, OffsetOutOfRange, StorageError
-from storage.log import Log
-from storage.reading import aborted_within, segment_index
-from storage.segment import Slice
+from odradek.protocol.pacing import Pace
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.errors import NotCached, OffsetOutOfRange, StorageError
+from odradek.storage.log import Log
+from odradek.storage.reading import aborted_within, segment_index
+from odradek.storage.segment import Slice
 
 # Most answers share these values, which are never changed.
 _NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()

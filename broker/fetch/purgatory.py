@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from storage.log import Log
+from odradek.storage.log import Log
 
 
 class Waiter:

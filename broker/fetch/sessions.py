@@ -18,9 +18,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, PartitionData
-from storage.log import Log
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchPartition, PartitionData
+from odradek.storage.log import Log
 
 NO_SESSION, FIRST_EPOCH = 0, 0
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS, which is a constant there, too.

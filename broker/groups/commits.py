@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from broker.coordination.effects import Caller, Effect, Persist, Reply
-from broker.groups.config import GroupConfig
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.effects import OffsetsStored
-from broker.groups.offsets import GroupOffsets, TopicPartition
-from broker.groups.records import CommittedOffset, OffsetRecord
-from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
-from broker.orders.java import string_length
-from config.values import INT64_MAX
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
+from odradek.broker.coordination.effects import Caller, Effect, Persist, Reply
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.effects import OffsetsStored
+from odradek.broker.groups.offsets import GroupOffsets, TopicPartition
+from odradek.broker.groups.records import CommittedOffset, OffsetRecord
+from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
+from odradek.broker.orders.java import string_length
+from odradek.config.values import INT64_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,15 +31,15 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.pacing import Pace, unpaced
-from protocol.wire import ZERO_UUID
+from odradek.protocol.pacing import Pace, unpaced
+from odradek.protocol.wire import ZERO_UUID
 
 _NO_OFFSET = -1
 _NO_OFFSETS = GroupOffsets()

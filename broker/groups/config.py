@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from config.consumer import ConsumerConfig
+from odradek.config.consumer import ConsumerConfig
 
 MINUTE_MS = 60_000
 # The number of groups whose resolved settings are cached.

@@ -11,48 +11,54 @@ import uuid
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
-from broker.coordination.expressions import Matching
-from broker.coordination.machine import Codec
-from broker.coordination.runtime import Answer, Runtime
-from broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
-from broker.errors import Refusal, message_of
-from broker.groups import commits, responses, sessions, transactional
-from broker.groups.config import GroupConfig
-from broker.groups.consumer import checks, descriptions, heartbeats
-from broker.groups.consumer import commits as consumer_commits
-from broker.groups.consumer.effects import MatchExpressions
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.modern.subscriptions import check_names
-from broker.groups.modern.topics import TopicView
-from broker.groups.records import decode_record, encode_record
-from broker.groups.shard import Shard
-from broker.groups.share.groups import Configs as ShareConfigs
-from broker.groups.share.groups import default_config
-from broker.loop.tasks import start_task
-from broker.orders.partitions import asking_order, loading_order
-from broker.topics.names import CONSUMER_OFFSETS
-from protocol.errors import ErrorCode
-from protocol.messages import consumer_group_describe
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.broker.coordination.expressions import Matching
+from odradek.broker.coordination.machine import Codec
+from odradek.broker.coordination.runtime import Answer, Runtime
+from odradek.broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
+from odradek.broker.errors import Refusal, message_of
+from odradek.broker.groups import commits, responses, sessions, transactional
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer import checks, descriptions, heartbeats
+from odradek.broker.groups.consumer import commits as consumer_commits
+from odradek.broker.groups.consumer.effects import MatchExpressions
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.modern.subscriptions import check_names
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.broker.groups.records import decode_record, encode_record
+from odradek.broker.groups.shard import Shard
+from odradek.broker.groups.share.groups import Configs as ShareConfigs
+from odradek.broker.groups.share.groups import default_config
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.orders.partitions import asking_order, loading_order
+from odradek.broker.topics.names import CONSUMER_OFFSETS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import consumer_group_describe
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.describe_groups import DescribedGroup
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.describe_groups import DescribedGroup
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from protocol.pacing import paced
-from storage.transactions import Marker
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from odradek.protocol.pacing import paced
+from odradek.storage.transactions import Marker
 
 Admission = Callable[[int, TxnOffsetCommitRequest, int], Answer[ErrorCode]]
 

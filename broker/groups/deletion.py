@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from broker.groups.commits import Group
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.records import OffsetRecord
-from broker.groups.state import CONSUMER_PROTOCOL_TYPE, GroupState
-from protocol.errors import ErrorCode
-from protocol.messages.offset_delete import (
+from odradek.broker.groups.commits import Group
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.records import OffsetRecord
+from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, GroupState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.pacing import Pace, unpaced
+from odradek.protocol.pacing import Pace, unpaced
 
 
 def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:

@@ -6,14 +6,17 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.coordination.effects import Caller, Effect, Note, Token
-from broker.groups.consumer.effects import ConsumerStored
-from broker.groups.records import OffsetRecord
-from broker.groups.share.turn import ShareStored
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteResponse
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from odradek.broker.coordination.effects import Caller, Effect, Note, Token
+from odradek.broker.groups.consumer.effects import ConsumerStored
+from odradek.broker.groups.records import OffsetRecord
+from odradek.broker.groups.share.turn import ShareStored
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.offset_delete import OffsetDeleteResponse
+from odradek.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 
 class TimerKind(enum.Enum):

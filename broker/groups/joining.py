@@ -9,13 +9,13 @@ Kafka's source: GroupMetadataManager, classicGroupJoin.
 
 from __future__ import annotations
 
-from broker.coordination.effects import Caller
-from broker.groups import rebalance, responses
-from broker.groups.effects import EmptyGroupStored, StaticMemberStored, TimerKind
-from broker.groups.membership import Member, Protocols
-from broker.groups.state import ClassicGroup, GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupRequest
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups import rebalance, responses
+from odradek.broker.groups.effects import EmptyGroupStored, StaticMemberStored, TimerKind
+from odradek.broker.groups.membership import Member, Protocols
+from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupRequest
 
 _KNOWN_MEMBER_ID_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9

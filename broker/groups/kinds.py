@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypeVar
 
-from broker.groups.modern.tables import Timeline
+from odradek.broker.groups.modern.tables import Timeline
 
 G = TypeVar("G")
 

@@ -15,9 +15,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import Caller
-from broker.orders.java import hash_places, hash_spread
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.orders.java import hash_places, hash_spread
+from odradek.protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Assignors by name with a member's subscription for each, the preferred one first."""

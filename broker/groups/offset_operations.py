@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Caller,
     Effect,
     EndTransaction,
@@ -17,12 +17,12 @@ from broker.coordination.effects import (
     Reply,
     Token,
 )
-from broker.groups import commits, deletion, transactional
-from broker.groups.commits import Group
-from broker.groups.consumer import commits as consumer_commits
-from broker.groups.consumer import conversion
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.effects import (
+from odradek.broker.groups import commits, deletion, transactional
+from odradek.broker.groups.commits import Group
+from odradek.broker.groups.consumer import commits as consumer_commits
+from odradek.broker.groups.consumer import conversion
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.effects import (
     GroupRemoved,
     OffsetsDeleted,
     OffsetsRemoved,
@@ -32,18 +32,18 @@ from broker.groups.effects import (
     UndecidedOffsetsStored,
     note_failure,
 )
-from broker.groups.records import GroupRecord, OffsetRecord, Record
-from broker.groups.registry import Registry
-from broker.groups.state import ClassicGroup, GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.offset_delete import (
+from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record
+from odradek.broker.groups.registry import Registry
+from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from storage.transactions import Marker
+from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from odradek.storage.transactions import Marker
 
 # From this version of OffsetCommit on, the error names an unknown group as such (KIP-848).
 _COMMIT_UNKNOWN_GROUP_VERSION = 9

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from broker.groups.modern.tables import NumberTimeline, Timeline
-from broker.groups.records import CommittedOffset, OffsetRecord
+from odradek.broker.groups.modern.tables import NumberTimeline, Timeline
+from odradek.broker.groups.records import CommittedOffset, OffsetRecord
 
 TopicPartition = tuple[str, int]
 PartitionOffsets = NumberTimeline[CommittedOffset]

@@ -12,16 +12,19 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from broker.coordination.runtime import Answer
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import (
+from odradek.broker.coordination.runtime import Answer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberResponse,
 )
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from protocol.pacing import paced
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from odradek.protocol.pacing import paced
 
 Q = TypeVar("Q", OffsetCommitRequest, TxnOffsetCommitRequest)
 R = TypeVar("R", OffsetCommitResponse, TxnOffsetCommitResponse)

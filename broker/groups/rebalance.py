@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordination.effects import Caller
-from broker.groups import responses
-from broker.groups.effects import EmptyGroupStored, TimerKind
-from broker.groups.membership import Member
-from broker.groups.state import GroupState, Turn
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups import responses
+from odradek.broker.groups.effects import EmptyGroupStored, TimerKind
+from odradek.broker.groups.membership import Member
+from odradek.broker.groups.state import GroupState, Turn
+from odradek.protocol.errors import ErrorCode
 
 PREPARING = GroupState.PREPARING_REBALANCE
 COMPLETING = GroupState.COMPLETING_REBALANCE

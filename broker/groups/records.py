@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from broker.groups.consumer import records as consumer_records
-from broker.groups.consumer.records import ConsumerRecord
-from broker.groups.share import records as share_records
-from broker.groups.share.records import ShareRecord
-from protocol.compiler import decode, decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.messages.group_metadata import (
+from odradek.broker.groups.consumer import records as consumer_records
+from odradek.broker.groups.consumer.records import ConsumerRecord
+from odradek.broker.groups.share import records as share_records
+from odradek.broker.groups.share.records import ShareRecord
+from odradek.protocol.compiler import decode, decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.group_metadata import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.wire import ZERO_UUID
+from odradek.protocol.wire import ZERO_UUID
 
 T = TypeVar("T")
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.groups.commits import Group
-from broker.groups.config import GroupConfig
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.groups import ConsumerGroups
-from broker.groups.kinds import GroupsOfKind, Order
-from broker.groups.modern.tables import Timeline
-from broker.groups.modern.topics import TopicView
-from broker.groups.offsets import GroupOffsets
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.groups import Configs as ShareConfigs
-from broker.groups.share.groups import ShareGroups
-from broker.groups.state import ClassicGroup, Turn
+from odradek.broker.groups.commits import Group
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.groups import ConsumerGroups
+from odradek.broker.groups.kinds import GroupsOfKind, Order
+from odradek.broker.groups.modern.tables import Timeline
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.broker.groups.offsets import GroupOffsets
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.groups import Configs as ShareConfigs
+from odradek.broker.groups.share.groups import ShareGroups
+from odradek.broker.groups.state import ClassicGroup, Turn
 
 
 class Registry:

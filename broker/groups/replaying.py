@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.groups.offsets import GroupOffsets, PartitionOffsets
-from broker.groups.records import (
+from odradek.broker.groups.offsets import GroupOffsets, PartitionOffsets
+from odradek.broker.groups.records import (
     PARTITION,
     KeyValue,
     read_committed,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.groups.membership import Member
-from broker.groups.state import ClassicGroup
-from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.sync_group import SyncGroupResponse
+from odradek.broker.groups.membership import Member
+from odradek.broker.groups.state import ClassicGroup
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from odradek.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.sync_group import SyncGroupResponse
 
 # From this version of JoinGroup on, the protocol's name may be null.
 _NULLABLE_PROTOCOL_VERSION = 7

@@ -6,14 +6,18 @@ expireClassicGroupMemberHeartbeat.
 
 from __future__ import annotations
 
-from broker.coordination.effects import Caller
-from broker.groups import rebalance
-from broker.groups.effects import TimerKind
-from broker.groups.membership import Member
-from broker.groups.state import GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups import rebalance
+from odradek.broker.groups.effects import TimerKind
+from odradek.broker.groups.membership import Member
+from odradek.broker.groups.state import GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.leave_group import (
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 
 # From this version of LeaveGroup on, a request names several members.
 BATCH_VERSION = 3

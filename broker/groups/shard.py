@@ -12,29 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Caller,
     Effect,
     Persist,
     Reply,
     Timer,
 )
-from broker.coordination.seams import InTransaction
-from broker.groups import (
+from odradek.broker.coordination.seams import InTransaction
+from odradek.broker.groups import (
     joining,
     rebalance,
     responses,
     sessions,
     syncing,
 )
-from broker.groups.commits import Group
-from broker.groups.config import GroupConfig
-from broker.groups.consumer import conversion, descriptions, heartbeats
-from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.groups import ConsumerGroups
-from broker.groups.consumer.records import ConsumerRecord
-from broker.groups.effects import (
+from odradek.broker.groups.commits import Group
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer import conversion, descriptions, heartbeats
+from odradek.broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.groups import ConsumerGroups
+from odradek.broker.groups.consumer.records import ConsumerRecord
+from odradek.broker.groups.effects import (
     AssignmentStored,
     EmptyGroupStored,
     StaticMemberStored,
@@ -42,29 +42,29 @@ from broker.groups.effects import (
     TimerKind,
     note_failure,
 )
-from broker.groups.kinds import GroupsOfKind
-from broker.groups.modern.topics import NO_TOPICS, TopicView
-from broker.groups.offset_operations import OffsetOperations
-from broker.groups.offsets import GroupOffsets
-from broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
-from broker.groups.registry import Registry
-from broker.groups.replaying import OffsetReplay
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.group import listed as share_listed
-from broker.groups.share.groups import Configs as ShareConfigs
-from broker.groups.share.groups import ShareGroups, default_config
-from broker.groups.share.records import ShareRecord
-from broker.groups.share.turn import ShareStored, ShareTimer
-from broker.groups.state import ClassicGroup, GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.group_metadata import GroupMetadataValue
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.sync_group import SyncGroupRequest
-from storage.transactions import Marker
+from odradek.broker.groups.kinds import GroupsOfKind
+from odradek.broker.groups.modern.topics import NO_TOPICS, TopicView
+from odradek.broker.groups.offset_operations import OffsetOperations
+from odradek.broker.groups.offsets import GroupOffsets
+from odradek.broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
+from odradek.broker.groups.registry import Registry
+from odradek.broker.groups.replaying import OffsetReplay
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.group import listed as share_listed
+from odradek.broker.groups.share.groups import Configs as ShareConfigs
+from odradek.broker.groups.share.groups import ShareGroups, default_config
+from odradek.broker.groups.share.records import ShareRecord
+from odradek.broker.groups.share.turn import ShareStored, ShareTimer
+from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.group_metadata import GroupMetadataValue
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.sync_group import SyncGroupRequest
+from odradek.storage.transactions import Marker
 
 
 class Shard:

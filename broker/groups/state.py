@@ -18,7 +18,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
@@ -28,16 +28,16 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.groups.config import GroupConfig
-from broker.groups.effects import Ticket, TimerKind
-from broker.groups.membership import Member, Membership
-from broker.groups.offsets import GroupOffsets
-from broker.groups.records import GroupRecord, Record
-from protocol.compiler import decode_prefix
-from protocol.errors import ProtocolError
-from protocol.footprint import memory_max
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.effects import Ticket, TimerKind
+from odradek.broker.groups.membership import Member, Membership
+from odradek.broker.groups.offsets import GroupOffsets
+from odradek.broker.groups.records import GroupRecord, Record
+from odradek.protocol.compiler import decode_prefix
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import memory_max
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _INT16_SIZE = 2

@@ -8,12 +8,12 @@ Kafka's source: GroupMetadataManager, classicGroupSync.
 
 from __future__ import annotations
 
-from broker.coordination.effects import Caller
-from broker.groups import rebalance, responses
-from broker.groups.effects import AssignmentStored, TimerKind
-from broker.groups.state import GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.sync_group import SyncGroupRequest
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups import rebalance, responses
+from odradek.broker.groups.effects import AssignmentStored, TimerKind
+from odradek.broker.groups.state import GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.sync_group import SyncGroupRequest
 
 
 def sync(turn: Turn, request: SyncGroupRequest, caller: Caller) -> None:

@@ -9,14 +9,14 @@ Kafka's source: OffsetMetadataManager.commitTransactionalOffset, ClassicGroup.va
 
 from __future__ import annotations
 
-from broker.coordination.effects import Caller, Persist, Producer, Reply
-from broker.groups.commits import CommitTurn
-from broker.groups.effects import UndecidedOffsetsStored
-from broker.groups.records import CommittedOffset, OffsetRecord
-from broker.groups.state import ClassicGroup, GroupState, Turn
-from broker.orders.java import string_length
-from protocol.errors import ErrorCode
-from protocol.messages.txn_offset_commit import (
+from odradek.broker.coordination.effects import Caller, Persist, Producer, Reply
+from odradek.broker.groups.commits import CommitTurn
+from odradek.broker.groups.effects import UndecidedOffsetsStored
+from odradek.broker.groups.records import CommittedOffset, OffsetRecord
+from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.broker.orders.java import string_length
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -24,7 +24,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.pacing import Pace, unpaced
+from odradek.protocol.pacing import Pace, unpaced
 
 
 def commit(turn: Turn, request: TxnOffsetCommitRequest, caller: Caller) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.hosts import addresses
-from config.broker import BrokerConfig
+from odradek.broker.hosts import addresses
+from odradek.config.broker import BrokerConfig
 
 _WAIT_S = 1.0
 

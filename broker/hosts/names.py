@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from broker.hosts import addresses
+from odradek.broker.hosts import addresses
 
 PATIENCE_S = 10.0
 _THREADS = 2

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.pacing import paced
-from protocol.schema import fields_of
+from odradek.protocol.pacing import paced
+from odradek.protocol.schema import fields_of
 
 # Shorter arrays are freed with the message or struct that they are in.
 _LONG_COUNT = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from config.values import INT32_MAX
+from odradek.config.values import INT32_MAX
 
 # With a rate of 0, the time until the next check whether it has changed.
 _NEVER_S = 1.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from broker.errors import CloseConnection
-from protocol.pacing import paced
+from odradek.broker.errors import CloseConnection
+from odradek.protocol.pacing import paced
 
 A = TypeVar("A")
 T = TypeVar("T")

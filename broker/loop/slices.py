@@ -19,8 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from greenlet import GreenletExit
 
-from broker.loop.garbage import Uncollected
-from protocol.pacing import Worker
+from odradek.broker.loop.garbage import Uncollected
+from odradek.protocol.pacing import Worker
 
 T = TypeVar("T")
 

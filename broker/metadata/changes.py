@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from broker.loop.slices import Sliced, Slices
+from odradek.broker.loop.slices import Sliced, Slices
 
 T = TypeVar("T")
 

@@ -11,26 +11,26 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from broker.errors import Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.resource_configs import ResourceConfigs
-from broker.metadata.store import MetadataStore, Resource, ResourceType
-from config.broker import BrokerConfig
-from config.consumer import ConsumerConfig
-from config.dynamic import check_dynamic, drop_not_dynamic
-from config.effective import (
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.resource_configs import ResourceConfigs
+from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType
+from odradek.config.broker import BrokerConfig
+from odradek.config.consumer import ConsumerConfig
+from odradek.config.dynamic import check_dynamic, drop_not_dynamic
+from odradek.config.effective import (
     BROKER_OPTION,
     resolve_apart,
     resolve_broker,
     resolve_listener,
     resolve_topic,
 )
-from config.errors import ConfigError
-from config.reloading import differences, plan_reload
-from config.resolution import Entry, Layer, Resolved, Source
-from config.share import ShareConfig
-from config.topic import TopicConfig
-from protocol.errors import ErrorCode
+from odradek.config.errors import ConfigError
+from odradek.config.reloading import differences, plan_reload
+from odradek.config.resolution import Entry, Layer, Resolved, Source
+from odradek.config.share import ShareConfig
+from odradek.config.topic import TopicConfig
+from odradek.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from broker.errors import Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.store import MetadataStore
-from broker.orders.java import hash_order
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.store import MetadataStore
+from odradek.broker.orders.java import hash_order
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"

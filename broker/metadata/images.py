@@ -26,9 +26,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.checksum import crc32c
-from storage.errors import CorruptFile, DiskFailure
-from storage.files import Buffer, FileSystem
+from odradek.protocol.checksum import crc32c
+from odradek.storage.errors import CorruptFile, DiskFailure
+from odradek.storage.files import Buffer, FileSystem
 
 logger = logging.getLogger(__name__)
 

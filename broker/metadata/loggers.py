@@ -11,11 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from broker.errors import Refusal
-from protocol.errors import ErrorCode
+from odradek.broker.errors import Refusal
+from odradek.protocol.errors import ErrorCode
 
 ROOT = "root"
-_PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli")
+_PACKAGES = (
+    "odradek",
+    *(f"odradek.{one}" for one in ("protocol", "config", "storage", "cleaner", "broker", "cli")),
+)
 _LEVELS = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.metadata.store import MetadataStore
+from odradek.broker.metadata.store import MetadataStore
 
 # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. The rest of a block is lost at a restart.
 BLOCK_SIZE = 1000

@@ -6,9 +6,9 @@ was named in its settings (kraft.version 0).
 
 from __future__ import annotations
 
-from broker.errors import Refusal
-from protocol.errors import ErrorCode
-from protocol.wire import ZERO_UUID
+from odradek.broker.errors import Refusal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.wire import ZERO_UUID
 
 
 def check_cluster(named: str | None, cluster_id: str) -> None:

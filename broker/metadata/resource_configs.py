@@ -10,14 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Set
 
-from broker.errors import EXPLAINED, Explained, MetadataError, Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.store import MetadataStore, Resource, ResourceType
-from config.client_metrics import InvalidSubscription, client_metrics_entries, read_subscription
-from config.group import check_group, group_entries
-from config.resolution import Entry
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.errors import EXPLAINED, Explained, MetadataError, Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType
+from odradek.config.client_metrics import (
+    InvalidSubscription,
+    client_metrics_entries,
+    read_subscription,
+)
+from odradek.config.group import check_group, group_entries
+from odradek.config.resolution import Entry
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 

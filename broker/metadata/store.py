@@ -23,10 +23,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from broker.errors import MetadataError
-from broker.metadata.images import Images, NoIntactImage
-from storage.errors import StorageError
-from storage.files import FileSystem
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.images import Images, NoIntactImage
+from odradek.storage.errors import StorageError
+from odradek.storage.files import FileSystem
 
 T = TypeVar("T")
 

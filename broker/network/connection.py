@@ -24,18 +24,18 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.context import ConnectedClient
-from broker.hosts.addresses import java_address
-from broker.loop.slices import SLICE_S
-from broker.network.responses import Outgoing, Slot
-from protocol.encoding import Chunk
-from protocol.errors import ProtocolError
-from protocol.frames import FrameReader
+from odradek.broker.context import ConnectedClient
+from odradek.broker.hosts.addresses import java_address
+from odradek.broker.loop.slices import SLICE_S
+from odradek.broker.network.responses import Outgoing, Slot
+from odradek.protocol.encoding import Chunk
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.frames import FrameReader
 
 if TYPE_CHECKING:
-    from broker.hosts.listener import Listener
-    from broker.network.dispatch import Dispatcher
-    from broker.network.sasl_gate import Gate
+    from odradek.broker.hosts.listener import Listener
+    from odradek.broker.network.dispatch import Dispatcher
+    from odradek.broker.network.sasl_gate import Gate
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,20 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.api_table import BY_KEY
-from broker.apis import Handler, load
-from broker.context import RequestContext
-from broker.counters.latency import begin_ns
-from broker.errors import CloseConnection
-from broker.loop.slices import Slices
-from broker.network.backpressure import Backpressure
-from broker.network.serving import Serving
-from broker.services import Services
-from protocol.compiler import decode_prefix
-from protocol.encoding import Chunk
-from protocol.errors import HttpRequest, ProtocolError
-from protocol.footprint import ALLOWANCE_BYTES
-from protocol.frames import (
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.apis import Handler, load
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.latency import begin_ns
+from odradek.broker.errors import CloseConnection
+from odradek.broker.loop.slices import Slices
+from odradek.broker.network.backpressure import Backpressure
+from odradek.broker.network.serving import Serving
+from odradek.broker.services import Services
+from odradek.protocol.compiler import decode_prefix
+from odradek.protocol.encoding import Chunk
+from odradek.protocol.errors import HttpRequest, ProtocolError
+from odradek.protocol.footprint import ALLOWANCE_BYTES
+from odradek.protocol.frames import (
     API_VERSIONS_KEY,
     FETCH_KEY,
     METADATA_KEY,
@@ -33,8 +33,8 @@ from protocol.frames import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
-    from broker.security.quotas.charge import Charge
+    from odradek.broker.network.connection import Connection
+    from odradek.broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Dispatcher:
         """Put a gate before a new connection whose listener asks for a login."""
         listener = connection.listener
         if listener.protocol.startswith("SASL_"):
-            from broker.network.sasl_gate import Gate
+            from odradek.broker.network.sasl_gate import Gate
 
             connection.gate = Gate(
                 self.services.security.sasl_listener(listener.name),
@@ -161,7 +161,7 @@ class Dispatcher:
 
         Raises ProtocolError for a request that cannot be read.
         """
-        from broker.apis.api_versions import unsupported_version
+        from odradek.broker.apis.api_versions import unsupported_version
 
         handler, version = self._handler(header), header.api_version
         if handler is None:
@@ -194,7 +194,7 @@ class Dispatcher:
         api = BY_KEY.get(header.api_key)
         if header.api_key == API_VERSIONS_KEY:
             # KIP-511: the answer to any version lists the versions that are served.
-            from broker.apis.api_versions import unsupported_version
+            from odradek.broker.apis.api_versions import unsupported_version
 
             chunks = encode_response(unsupported_version(), 0, header.correlation_id)
             connection.reply(chunks)
@@ -205,7 +205,7 @@ class Dispatcher:
 
     def charge(self, context: RequestContext, size_bytes: int) -> Charge:
         """Begin to count the cost of a request, from now on."""
-        from broker.security.quotas.charge import Charge
+        from odradek.broker.security.quotas.charge import Charge
 
         quotas = self.quotas.clients
         assert quotas is not None

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from broker.hosts.listener import Listener
-from broker.metadata.configs import Configs
-from broker.network.server import Server
-from config.tls import TlsConfig
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.network.server import Server
+from odradek.config.tls import TlsConfig
 
 logger = logging.getLogger(__name__)
 

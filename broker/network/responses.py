@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.counters.latency import Times
-from protocol.encoding import Chunk
+from odradek.broker.counters.latency import Times
+from odradek.protocol.encoding import Chunk
 
 # Below this size, joining the pieces of a response costs less than writing them one by one.
 _JOIN_BELOW_BYTES = 256 * 1024

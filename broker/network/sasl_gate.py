@@ -13,21 +13,21 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from broker.counters.metrics import Metrics
-from broker.errors import CloseConnection
-from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.login import (
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.errors import CloseConnection
+from odradek.broker.security.sasl.listener import SaslListener
+from odradek.broker.security.sasl.login import (
     HANDSHAKE_KEY,
     AnswerVersions,
     Login,
     LoginRefused,
     Session,
 )
-from protocol.encoding import Chunk
-from protocol.errors import ProtocolError
+from odradek.protocol.encoding import Chunk
+from odradek.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
+    from odradek.broker.network.connection import Connection
 
 logger = logging.getLogger(__name__)
 

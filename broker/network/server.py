@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.hosts import addresses
-from broker.hosts.limits import HostLimits
-from broker.hosts.listener import Listener
-from broker.loop.rate_limiter import Turns
-from broker.loop.tasks import start_task
-from broker.network.connection import Connection
-from broker.network.dispatch import Dispatcher
-from config.broker import BrokerConfig
-from config.connections import ConnectionConfig
+from odradek.broker.hosts import addresses
+from odradek.broker.hosts.limits import HostLimits
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.loop.rate_limiter import Turns
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.config.broker import BrokerConfig
+from odradek.config.connections import ConnectionConfig
 
 if TYPE_CHECKING:
-    from broker.security.quotas.composition import QuotaTable
-    from broker.security.tls.listeners import Tls, TlsListener
+    from odradek.broker.security.quotas.composition import QuotaTable
+    from odradek.broker.security.tls.listeners import Tls, TlsListener
 
 logger = logging.getLogger(__name__)
 

@@ -15,23 +15,23 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.apis import Handler
-from broker.errors import CloseConnection
-from broker.handlers import Patient, Staged
-from broker.loop.disposal import free, hold_items
-from broker.loop.slices import Sliced, Slices
-from protocol.compiler import decode_prefix
-from protocol.encoding import Chunk
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.footprint import memory_max
-from protocol.frames import PRODUCE_KEY, RequestHeader, body_bytes, encode_response
-from protocol.pacing import coding
+from odradek.broker.apis import Handler
+from odradek.broker.errors import CloseConnection
+from odradek.broker.handlers import Patient, Staged
+from odradek.broker.loop.disposal import free, hold_items
+from odradek.broker.loop.slices import Sliced, Slices
+from odradek.protocol.compiler import decode_prefix
+from odradek.protocol.encoding import Chunk
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.footprint import memory_max
+from odradek.protocol.frames import PRODUCE_KEY, RequestHeader, body_bytes, encode_response
+from odradek.protocol.pacing import coding
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
-    from broker.network.dispatch import Dispatcher
-    from broker.network.responses import Slot
-    from broker.security.quotas.charge import Charge
+    from odradek.broker.network.connection import Connection
+    from odradek.broker.network.dispatch import Dispatcher
+    from odradek.broker.network.responses import Slot
+    from odradek.broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)
 

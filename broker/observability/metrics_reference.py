@@ -1,4 +1,4 @@
-"""Prints docs/metrics.md: `python -m broker.observability.metrics_reference`."""
+"""Prints docs/metrics.md: `python -m odradek.broker.observability.metrics_reference`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from broker.observability.exposition import (
+from odradek.broker.observability.exposition import (
     authorization,
     cleaner,
     clients,
@@ -17,7 +17,7 @@ from broker.observability.exposition import (
     storage,
     whole,
 )
-from broker.observability.exposition.families import Family
+from odradek.broker.observability.exposition.families import Family
 
 _HEAD = """\
 # Metrics

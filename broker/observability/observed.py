@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from broker.network.server import Server
-from broker.services import Services
-from cleaner.runtime.pool import CleanerPool
-from storage.directory import LogDirectory
-from storage.log import Log
+from odradek.broker.network.server import Server
+from odradek.broker.services import Services
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.storage.directory import LogDirectory
+from odradek.storage.log import Log
 
 
 class Observed(Services, Protocol):

@@ -13,11 +13,11 @@ from functools import reduce
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.counters.latency import BUCKET_COUNT, Counts, minus, plus, quantile_us
-from protocol.frames import FETCH_KEY, PRODUCE_KEY
+from odradek.broker.counters.latency import BUCKET_COUNT, Counts, minus, plus, quantile_us
+from odradek.protocol.frames import FETCH_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
-    from broker.observability.observed import Observed
+    from odradek.broker.observability.observed import Observed
 
 KEPT = 15 * 60
 # These wait for records, or for other members, as long as the client asks: Fetch, JoinGroup,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from broker.orders.java import hash_spread
-from protocol.pacing import Pace, unpaced
+from odradek.broker.orders.java import hash_spread
+from odradek.protocol.pacing import Pace, unpaced
 
 K = TypeVar("K")
 

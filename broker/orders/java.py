@@ -11,7 +11,7 @@ from operator import mul
 from struct import unpack
 from typing import TypeVar
 
-from protocol.pacing import Pace, paced_sorted, unpaced
+from odradek.protocol.pacing import Pace, paced_sorted, unpaced
 
 K = TypeVar("K")
 

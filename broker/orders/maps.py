@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import (
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import (
     hash_order,
     hash_places,
     int_hash,
@@ -19,7 +19,7 @@ from broker.orders.java import (
     string_hash,
     uuid_hash,
 )
-from protocol.pacing import Pace, paced
+from odradek.protocol.pacing import Pace, paced
 
 K = TypeVar("K")
 T = TypeVar("T", bound=tuple[str, int])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.orders.hash_map import HashMapKeys, concurrent_places
-from broker.orders.java import partition_hash, place_order, string_hash
+from odradek.broker.orders.hash_map import HashMapKeys, concurrent_places
+from odradek.broker.orders.java import partition_hash, place_order, string_hash
 
 
 def loading_order(topic: str, count: int) -> list[int]:

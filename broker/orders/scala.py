@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from broker.orders.hash_map import concurrent_places
-from broker.orders.java import partition_hash, string_hash
-from protocol.pacing import Pace, paced, paced_sorted
+from odradek.broker.orders.hash_map import concurrent_places
+from odradek.broker.orders.java import partition_hash, string_hash
+from odradek.protocol.pacing import Pace, paced, paced_sorted
 
 K = TypeVar("K", bound=Hashable)
 TopicPartition = tuple[str, int]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from broker.orders.java import string_hash
-from broker.orders.scala import table_order, trie_order
-from protocol.pacing import unpaced
+from odradek.broker.orders.java import string_hash
+from odradek.broker.orders.scala import table_order, trie_order
+from odradek.protocol.pacing import unpaced
 
 
 class TopicOrder:

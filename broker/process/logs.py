@@ -1,6 +1,6 @@
 """The broker's log on standard error: lines for a person, or one JSON object per line for tools.
 
-    {"time":"2026-11-22T21:14:03.120Z","level":"INFO","logger":"storage.rolling",
+    {"time":"2026-11-22T21:14:03.120Z","level":"INFO","logger":"odradek.storage.rolling",
      "message":"rolled segment topic=a partition=0 base=42","topic":"a","partition":0,"base":42}
 
 The fields come from the message: `key=%d` in its template names a field, whose value keeps its
@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 
-from config.printable import printable
-from storage.errors import CorruptFile
+from odradek.config.printable import printable
+from odradek.storage.errors import CorruptFile
 
 logger = logging.getLogger(__name__)
 

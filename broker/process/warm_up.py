@@ -1,4 +1,6 @@
-"""Loads the compiled kernels; `python -m broker.process.warm_up` compiles them into the cache.
+"""Loads the compiled kernels.
+
+`python -m odradek.broker.process.warm_up` compiles them into the cache.
 
 The broker loads the log's kernels in a thread once their plain twins have had some work, and the
 cleaner's kernels when there is a log to clean. Until then the plain twins serve, and the compiler,
@@ -14,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from broker.process.code_memory import compiler_given_back
+from odradek.broker.process.code_memory import compiler_given_back
 
 logger = logging.getLogger(__name__)
 
 # Importing it compiles or loads all kernels of the cleaner.
-_CLEANER = "cleaner.passes.clean"
-_LOOKS = "protocol.record_kernels"
+_CLEANER = "odradek.cleaner.passes.clean"
+_LOOKS = "odradek.protocol.record_kernels"
 # The records that plain twins check before the log's kernels are loaded. A twin takes 2 us longer
 # for a record than a kernel. Loading takes half a second of a processor, in which a round trip
 # takes twice as long, and one in a hundred 5 ms. So it waits until the twins have lost a tenth of
@@ -98,9 +100,9 @@ def _load(what: str, load: Callable[[], object]) -> None:
 
 
 def _log_kernels() -> None:
-    from broker.durability import sync_thread
-    from protocol import records
-    from storage import reading, validation
+    from odradek.broker.durability import sync_thread
+    from odradek.protocol import records
+    from odradek.storage import reading, validation
 
     records.warm_up()
     validation.use_kernels()

@@ -11,26 +11,26 @@ from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.context import RequestContext
-from broker.counters.metrics import Metrics
-from broker.counters.topics import count_refusal
-from broker.errors import code_of, message_of
-from broker.produce.batch_checks import BatchChecks, Verdict
-from broker.security.principals import ANONYMOUS
-from broker.topics.disks import Disks
-from broker.topics.partitions import OfflinePartition
-from broker.topics.topic import Topic
-from broker.transactions.admission import (
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.counters.topics import count_refusal
+from odradek.broker.errors import code_of, message_of
+from odradek.broker.produce.batch_checks import BatchChecks, Verdict
+from odradek.broker.security.principals import ANONYMOUS
+from odradek.broker.topics.disks import Disks
+from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.topic import Topic
+from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,
     AdmissionServices,
     Refused,
     find_topic,
     forbid_ended,
 )
-from protocol.batches import CODEC_MASK
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from odradek.protocol.batches import CODEC_MASK
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -39,12 +39,12 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.pacing import PACED_MIN, Pace, unpaced
-from storage.allowance import Allowance, TooLaborious
-from storage.errors import InvalidRecord, NotOneBatch, StorageError
-from storage.files import Buffer
-from storage.log import Log
-from storage.validation import CheckedBatch, read_one
+from odradek.protocol.pacing import PACED_MIN, Pace, unpaced
+from odradek.storage.allowance import Allowance, TooLaborious
+from odradek.storage.errors import InvalidRecord, NotOneBatch, StorageError
+from odradek.storage.files import Buffer
+from odradek.storage.log import Log
+from odradek.storage.validation import CheckedBatch, read_one
 
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from broker.loop.priority import give_way
-from broker.process.warm_up import ensure_log_kernels
-from storage.allowance import Allowance, TooLaborious
-from storage.errors import StorageError
-from storage.files import Buffer
-from storage.log import Log
-from storage.validation import CheckedBatch
+from odradek.broker.loop.priority import give_way
+from odradek.broker.process.warm_up import ensure_log_kernels
+from odradek.storage.allowance import Allowance, TooLaborious
+from odradek.storage.errors import StorageError
+from odradek.storage.files import Buffer
+from odradek.storage.log import Log
+from odradek.storage.validation import CheckedBatch
 
 _THREADS = 2
 

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.errors import MetadataError, Refusal
-from broker.loop.repeats import Repeats
-from broker.metadata.changes import Changes
-from broker.metadata.store import MetadataStore, SecurityKind
-from broker.security.acl_search import AclSearch
-from broker.security.acls import (
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.errors import MetadataError, Refusal
+from odradek.broker.loop.repeats import Repeats
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.store import MetadataStore, SecurityKind
+from odradek.broker.security.acl_search import AclSearch
+from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
@@ -27,11 +27,11 @@ from broker.security.acls import (
     from_row,
     to_row,
 )
-from broker.security.authorization import CLUSTER_NAME
-from broker.security.authorizer import AclAuthorizer
-from config.acl import AclConfig
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.security.authorization import CLUSTER_NAME
+from odradek.broker.security.authorizer import AclAuthorizer
+from odradek.config.acl import AclConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 

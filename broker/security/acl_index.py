@@ -14,7 +14,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from broker.security.acls import (
+from odradek.broker.security.acls import (
     EVERYBODY,
     WILDCARD,
     Acl,
@@ -22,8 +22,8 @@ from broker.security.acls import (
     PatternType,
     Permission,
 )
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
 
 # The operations of entries that allow an operation (IMPLIES_DESCRIBE and its like).
 _ALLOWED_BY: dict[int, frozenset[int]] = {

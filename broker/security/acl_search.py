@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from broker.security.acls import WILDCARD, Acl, AclFilter, PatternType
+from odradek.broker.security.acls import WILDCARD, Acl, AclFilter, PatternType
 
 _Combination = tuple[int, int, int, int]
 _Bucket = list[Acl]

@@ -10,7 +10,7 @@ import json
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
-from broker.security.authorization import ResourceKind
+from odradek.broker.security.authorization import ResourceKind
 
 # In an ACL, any host; as a literal name, any resource of its kind.
 WILDCARD = "*"

@@ -17,12 +17,12 @@ import os
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 
-from broker.api_table import BY_KEY
-from broker.process.logs import JsonFormatter, TextFormatter
-from broker.security.acl_index import Rule
-from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from config.errors import ConfigError
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.process.logs import JsonFormatter, TextFormatter
+from odradek.broker.security.acl_index import Rule
+from odradek.broker.security.authorization import Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.config.errors import ConfigError
 
 # Kafka's name of the logger, so that Kafka's settings of its level or target apply here.
 LOGGER = "kafka.authorizer.logger"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from broker.security.authorized_operations import Operation
-from broker.security.principals import Principal
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import Principal
 
 
 class ResourceKind(IntEnum):

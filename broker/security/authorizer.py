@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.security.acl_index import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, AclIndex, Rule
-from broker.security.acls import Acl
-from broker.security.audit import note, notes_allowed
-from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import Principal
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.security.acl_index import (
+    DEFAULT_ALLOW,
+    DEFAULT_DENY,
+    SUPER_USER,
+    AclIndex,
+    Rule,
+)
+from odradek.broker.security.acls import Acl
+from odradek.broker.security.audit import note, notes_allowed
+from odradek.broker.security.authorization import Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import Principal
 
 # The number of decisions that are remembered, each some hundred bytes. Names longer than those of
 # topics are allowed but not remembered: clients make them up.

@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from broker.counters.metrics import Metrics
-from broker.ids import random_id
-from broker.loop.tasks import start_task
-from broker.metadata.changes import Changes
-from broker.metadata.configs import Configs
-from broker.metadata.store import Metadata, MetadataStore, SecurityKind
-from broker.security.authorization import Authorizer
-from broker.security.credentials import NoTokens, TokenCredentials
-from broker.security.quotas.composition import QuotaTable
-from config.acl import AclConfig
-from config.oauth import OAuthConfig
-from config.sasl import OAUTHBEARER, SaslConfig
-from config.scram_users import parse_scram_users
-from config.tls import PROTOCOLS as TLS
-from config.tokens import TokenConfig
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.ids import random_id
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.store import Metadata, MetadataStore, SecurityKind
+from odradek.broker.security.authorization import Authorizer
+from odradek.broker.security.credentials import NoTokens, TokenCredentials
+from odradek.broker.security.quotas.composition import QuotaTable
+from odradek.config.acl import AclConfig
+from odradek.config.oauth import OAuthConfig
+from odradek.config.sasl import OAUTHBEARER, SaslConfig
+from odradek.config.scram_users import parse_scram_users
+from odradek.config.tls import PROTOCOLS as TLS
+from odradek.config.tokens import TokenConfig
 
 if TYPE_CHECKING:
-    from broker.security.acl_changes import AclChanges
-    from broker.security.audit import AuditFile
-    from broker.security.oauth.keys import Keys
-    from broker.security.sasl.listener import SaslListener
-    from broker.security.scram_users import ScramUsers
-    from broker.security.tls.listeners import Tls
-    from broker.security.tokens import DelegationTokens
+    from odradek.broker.security.acl_changes import AclChanges
+    from odradek.broker.security.audit import AuditFile
+    from odradek.broker.security.oauth.keys import Keys
+    from odradek.broker.security.sasl.listener import SaslListener
+    from odradek.broker.security.scram_users import ScramUsers
+    from odradek.broker.security.tls.listeners import Tls
+    from odradek.broker.security.tokens import DelegationTokens
 
 
 SASL = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -83,7 +83,7 @@ class Security:
             _ = self.scram_users  # an unreadable row is reported now, not at a login
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
-            from broker.security.initial_users import add_initial_users
+            from odradek.broker.security.initial_users import add_initial_users
 
             users = parse_scram_users(wanted)
             await add_initial_users(users, self.scram_users, self.changes)
@@ -96,7 +96,7 @@ class Security:
     @cached_property
     def scram_users(self) -> ScramUsers:
         """The users of SCRAM."""
-        from broker.security.scram_users import ScramUsers
+        from odradek.broker.security.scram_users import ScramUsers
 
         return ScramUsers(self._scram_rows, self.store)
 
@@ -104,7 +104,7 @@ class Security:
         """Return the settings and mechanisms of a SASL listener."""
         found = self._sasl.get(name)
         if found is None:
-            from broker.security.sasl.listener import SaslListener
+            from odradek.broker.security.sasl.listener import SaslListener
 
             found = self._sasl[name] = SaslListener(self, name)
         return found
@@ -114,7 +114,7 @@ class Security:
         config = self.configs.of_listener(OAuthConfig, listener, OAUTHBEARER.lower())
         found = self._keys.get(config)
         if found is None:
-            from broker.security.oauth.keys import Keys
+            from odradek.broker.security.oauth.keys import Keys
 
             url = config.sasl_oauthbearer_jwks_endpoint_url
             assert url, "config/oauth.py requires it of each listener"
@@ -144,7 +144,7 @@ class Security:
         speakers = [(one.name, one.protocol) for one in endpoints if one.protocol in TLS]
         if not speakers:
             return None
-        from broker.security.tls.listeners import Tls
+        from odradek.broker.security.tls.listeners import Tls
 
         tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
         self.configs.checks.append(tls.check)
@@ -155,11 +155,11 @@ class Security:
         config = self.configs.of(AclConfig)
         if not config.has_authorizer:
             return None
-        from broker.security.acl_changes import AclChanges
+        from odradek.broker.security.acl_changes import AclChanges
 
         stored = metadata.security.get(SecurityKind.ACL, {})
         if config.odradek_audit_log:
-            from broker.security.audit import AuditFile
+            from odradek.broker.security.audit import AuditFile
 
             self._audit_file = AuditFile(config.odradek_audit_log)
         counts = self.metrics.authorizations
@@ -169,7 +169,7 @@ class Security:
         config = self.configs.of(TokenConfig)
         if not config.delegation_token_secret_key:
             return None
-        from broker.security.tokens import DelegationTokens
+        from odradek.broker.security.tokens import DelegationTokens
 
         source = random.SystemRandom()
         return DelegationTokens(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.security.principals import Principal
+from odradek.broker.security.principals import Principal
 
 
 @dataclass(frozen=True, slots=True)

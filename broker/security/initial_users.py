@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from broker.metadata.changes import Changes
-from broker.security.credentials import ScramCredential
-from broker.security.salts import new_salt
-from broker.security.sasl.scram_messages import credential_of, salted_password
-from broker.security.scram_users import ScramUsers
-from config.scram_users import InitialUser
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.salts import new_salt
+from odradek.broker.security.sasl.scram_messages import credential_of, salted_password
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.config.scram_users import InitialUser
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from broker.security.credentials import ScramCredential
-from config.scram_users import ITERATIONS_MIN
+from odradek.broker.security.credentials import ScramCredential
+from odradek.config.scram_users import ITERATIONS_MIN
 
 _BITS = 130
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from broker.errors import Refusal
-from broker.security.credentials import ScramCredential
-from broker.security.sasl.scram_messages import credential_of
-from config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from config.scram_users import ITERATIONS_MAX, ITERATIONS_MIN
-from protocol.errors import ErrorCode
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.broker.errors import Refusal
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.sasl.scram_messages import credential_of
+from odradek.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from odradek.config.scram_users import ITERATIONS_MAX, ITERATIONS_MIN
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 MECHANISMS: Mapping[int, str] = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 NUMBERS: Mapping[str, int] = {name: number for number, name in MECHANISMS.items()}

@@ -12,12 +12,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from broker.errors import MetadataError
-from broker.metadata.store import MetadataStore, Rows, SecurityKind
-from broker.security.credentials import ScramCredential
-from broker.security.salts import USUAL, Form, forms_of, made_up
-from broker.security.sasl.scram_messages import hash_size_bytes
-from protocol.pacing import paced
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.salts import USUAL, Form, forms_of, made_up
+from odradek.broker.security.sasl.scram_messages import hash_size_bytes
+from odradek.protocol.pacing import paced
 
 Key = tuple[str, str]
 """A mechanism and a user's name."""

@@ -20,17 +20,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from broker.errors import MetadataError, Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.store import MetadataStore, Rows, SecurityKind
-from broker.security.credentials import ScramCredential, TokenCredential
-from broker.security.principals import Principal
-from broker.security.salts import new_salt
-from config.tokens import TokenConfig
-from config.values import INT64_MAX
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
-from protocol.wire import encode_uuid
+from odradek.broker.errors import MetadataError, Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.security.credentials import ScramCredential, TokenCredential
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.salts import new_salt
+from odradek.config.tokens import TokenConfig
+from odradek.config.values import INT64_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
+from odradek.protocol.wire import encode_uuid
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.coordination.effects import Token
-from broker.shares.batches import RecordState, StateBatch
-from broker.shares.in_flight import Delivery, InFlightBatch
-from broker.shares.partition import Done, Failure, Outcome, SharePartition
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Token
+from odradek.broker.shares.batches import RecordState, StateBatch
+from odradek.broker.shares.in_flight import Delivery, InFlightBatch
+from odradek.broker.shares.partition import Done, Failure, Outcome, SharePartition
+from odradek.protocol.errors import ErrorCode
 
 _INVALID = ErrorCode.INVALID_RECORD_STATE
 _NOT_FOUND = "Batch record not found. The request batch offsets are not found in the cache."

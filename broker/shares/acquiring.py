@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from broker.shares.batches import RecordState
-from broker.shares.in_flight import Delivery, InFlightBatch
-from broker.shares.partition import SharePartition
+from odradek.broker.shares.batches import RecordState
+from odradek.broker.shares.in_flight import Delivery, InFlightBatch
+from odradek.broker.shares.partition import SharePartition
 
 _THROTTLE_FROM_MIN = 2
 

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from protocol.pacing import Pace, paced_sorted, unpaced
+from odradek.protocol.pacing import Pace, paced_sorted, unpaced
 
 UNCHANGED_OFFSET = -1
 # The most batches of one request that may overlap; Kafka has no limit.

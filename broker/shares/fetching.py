@@ -15,15 +15,15 @@ from asyncio import Future, Task
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
-from broker.errors import code_of
-from broker.fetch.purgatory import Purgatory
-from broker.shares.acquiring import Acquired, Asked, Span, acquire
-from broker.shares.partition import Failure
-from broker.shares.reading import aborted_spans, read_batches
-from broker.shares.serving import Served
-from broker.shares.sessions import TopicPartition
-from storage.errors import NotCached, OffsetOutOfRange, StorageError
-from storage.segment import Slice
+from odradek.broker.errors import code_of
+from odradek.broker.fetch.purgatory import Purgatory
+from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
+from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.reading import aborted_spans, read_batches
+from odradek.broker.shares.serving import Served
+from odradek.broker.shares.sessions import TopicPartition
+from odradek.storage.errors import NotCached, OffsetOutOfRange, StorageError
+from odradek.storage.segment import Slice
 
 _UNLIMITED_BYTES = 2**62
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.shares.batches import RecordState, StateBatch
+from odradek.broker.shares.batches import RecordState, StateBatch
 
 NOBODY = ""
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
-from protocol.wire import encode_uuid
+from odradek.protocol.wire import encode_uuid
 
 _UUID_CHARACTERS = 22
 _UUID_BYTES = 16

@@ -10,10 +10,10 @@ at the same time are stored together.
 
 from __future__ import annotations
 
-from broker.shares.acknowledging import part_at_start
-from broker.shares.batches import RecordState, StateBatch
-from broker.shares.in_flight import Delivery
-from broker.shares.partition import Outcome, SharePartition, Ticket, Wake
+from odradek.broker.shares.acknowledging import part_at_start
+from odradek.broker.shares.batches import RecordState, StateBatch
+from odradek.broker.shares.in_flight import Delivery
+from odradek.broker.shares.partition import Outcome, SharePartition, Ticket, Wake
 
 
 def expire(partition: SharePartition, now_ms: int) -> list[Outcome]:

@@ -20,11 +20,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import Token
-from broker.shares.batches import RecordState, StateBatch
-from broker.shares.in_flight import Delivery, InFlightBatch, Lock
-from broker.shares.state_records import ShareState
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Token
+from odradek.broker.shares.batches import RecordState, StateBatch
+from odradek.broker.shares.in_flight import Delivery, InFlightBatch, Lock
+from odradek.broker.shares.state_records import ShareState
+from odradek.protocol.errors import ErrorCode
 
 NO_OFFSET = -1
 # The most that a group may set for group.share.partition.max.record.locks.

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.errors import EXPLAINED
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_records import Snapshot, decode_record
-from broker.topics.names import SHARE_GROUP_STATE
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from protocol.errors import ProtocolError
-from protocol.legacy import iterate_stored
-from storage.log import Log
+from odradek.broker.errors import EXPLAINED
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_records import Snapshot, decode_record
+from odradek.broker.topics.names import SHARE_GROUP_STATE
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import iterate_stored
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.shares.acquiring import Acquired, Span
-from protocol.batches import BatchHeader
-from protocol.errors import ProtocolError
-from protocol.legacy import read_stored_header
-from storage.log import Log
-from storage.reading import aborted_within
-from storage.segment import Slice
-from storage.transactions import AbortedTransaction, read_marker
+from odradek.broker.shares.acquiring import Acquired, Span
+from odradek.protocol.batches import BatchHeader
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import read_stored_header
+from odradek.storage.log import Log
+from odradek.storage.reading import aborted_within
+from odradek.storage.segment import Slice
+from odradek.storage.transactions import AbortedTransaction, read_marker
 
 _HEAD_BYTES_MIN = 17  # up to the magic, which gives the length of the head
 

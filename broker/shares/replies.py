@@ -10,18 +10,18 @@ from asyncio import Future
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
-from broker.context import RequestContext
-from broker.orders.java import string_length
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.shares.acknowledging import Acknowledgement, AcknowledgeType
-from broker.shares.key import SharePartitionKey
-from broker.shares.partition import Failure
-from broker.shares.sessions import TopicPartition
-from broker.shares.shares import Shares
-from broker.topics.registry import Topics
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.context import RequestContext
+from odradek.broker.orders.java import string_length
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.shares.acknowledging import Acknowledgement, AcknowledgeType
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.sessions import TopicPartition
+from odradek.broker.shares.shares import Shares
+from odradek.broker.topics.registry import Topics
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 # Since this version members may renew the locks of records (KIP-1222).
 RENEW_SINCE = 2

@@ -15,20 +15,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from broker.errors import EXPLAINED, code_of, message_of
-from broker.fetch.purgatory import Purgatory, Waiter
-from broker.shares import locks
-from broker.shares.acknowledging import Acknowledgement, acknowledge, release
-from broker.shares.batches import cut
-from broker.shares.key import SharePartitionKey
-from broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
-from broker.shares.settings import ShareSettings
-from broker.shares.starting import start_offset
-from broker.shares.state_coordinator import ShareStateCoordinator
-from broker.shares.state_shard import StateAnswer
-from broker.topics.registry import Topics
-from protocol.errors import ErrorCode
-from storage.log import Log
+from odradek.broker.errors import EXPLAINED, code_of, message_of
+from odradek.broker.fetch.purgatory import Purgatory, Waiter
+from odradek.broker.shares import locks
+from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge, release
+from odradek.broker.shares.batches import cut
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
+from odradek.broker.shares.settings import ShareSettings
+from odradek.broker.shares.starting import start_offset
+from odradek.broker.shares.state_coordinator import ShareStateCoordinator
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.broker.topics.registry import Topics
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

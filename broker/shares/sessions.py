@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1

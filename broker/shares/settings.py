@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from broker.metadata.configs import Configs
-from broker.metadata.store import Resource, ResourceType
-from broker.shares.partition import PartitionConfig
-from config.resolution import Entry
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.shares.partition import PartitionConfig
+from odradek.config.resolution import Entry
 
 _CACHED_MAX = 10_000
 

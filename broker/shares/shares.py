@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.clock import Clock
-from broker.coordination.seams import InternalTopic
-from broker.coordination.seams import Topics as TopicNames
-from broker.fetch.purgatory import Purgatory
-from broker.metadata.configs import Configs
-from broker.shares.key import SharePartitionKey
-from broker.shares.pruning import StatePruner
-from broker.shares.serving import SharePartitions, Surroundings
-from broker.shares.sessions import MemberKey, ShareSession, ShareSessions
-from broker.shares.settings import ShareSettings
-from broker.shares.state_coordinator import ShareStateCoordinator
-from broker.shares.state_shard import StateConfig
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from config.share import ShareConfig
+from odradek.broker.clock import Clock
+from odradek.broker.coordination.seams import InternalTopic
+from odradek.broker.coordination.seams import Topics as TopicNames
+from odradek.broker.fetch.purgatory import Purgatory
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.pruning import StatePruner
+from odradek.broker.shares.serving import SharePartitions, Surroundings
+from odradek.broker.shares.sessions import MemberKey, ShareSession, ShareSessions
+from odradek.broker.shares.settings import ShareSettings
+from odradek.broker.shares.state_coordinator import ShareStateCoordinator
+from odradek.broker.shares.state_shard import StateConfig
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.config.share import ShareConfig
 
 
 class Shares:

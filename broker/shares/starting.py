@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.errors import Refusal
-from broker.shares.batches import UNCHANGED_OFFSET
-from broker.shares.state_records import ShareState
-from config.group import reset_duration_ms
-from protocol.errors import ErrorCode
-from storage.log import Log
+from odradek.broker.errors import Refusal
+from odradek.broker.shares.batches import UNCHANGED_OFFSET
+from odradek.broker.shares.state_records import ShareState
+from odradek.config.group import reset_duration_ms
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log import Log
 
 _EARLIEST, _LATEST = "earliest", "latest"
 

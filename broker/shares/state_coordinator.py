@@ -12,15 +12,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from broker.coordination.effects import Caller, Effect
-from broker.coordination.machine import Codec
-from broker.coordination.runtime import Answer, Runtime
-from broker.coordination.seams import InternalTopic, Loop, Topics, WallClock
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_records import ShareState, decode_record, encode_record
-from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.coordination.effects import Caller, Effect
+from odradek.broker.coordination.machine import Codec
+from odradek.broker.coordination.runtime import Answer, Runtime
+from odradek.broker.coordination.seams import InternalTopic, Loop, Topics, WallClock
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_records import ShareState, decode_record, encode_record
+from odradek.broker.shares.state_shard import StateAnswer, StateConfig, StateShard
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 Decide = Callable[[StateShard, Caller], Sequence[Effect]]
 

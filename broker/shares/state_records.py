@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from broker.shares.batches import StateBatch, flaw_of
-from broker.shares.key import SharePartitionKey
-from protocol.compiler import decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.messages import share_group_state as stored
-from protocol.messages.share_group_state import (
+from odradek.broker.shares.batches import StateBatch, flaw_of
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages import share_group_state as stored
+from odradek.protocol.messages.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from broker.context import RequestContext
-from broker.coordination.runtime import Answer
-from broker.orders.maps import computed_ids, put_numbers
-from broker.security.authorized_operations import Operation
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_coordinator import all_of
-from broker.shares.state_shard import StateAnswer
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.runtime import Answer
+from odradek.broker.orders.maps import computed_ids, put_numbers
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_coordinator import all_of
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 _PARTITIONS_PER_SLICE = 500
 

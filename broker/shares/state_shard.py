@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from broker.coordination.effects import Effect, Persist, Reload, Reply, Timer, Token
-from broker.coordination.seams import InTransaction
-from broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_records import Record, ShareState, Snapshot, Update
-from protocol.errors import ErrorCode
-from storage.transactions import Marker
+from odradek.broker.coordination.effects import Effect, Persist, Reload, Reply, Timer, Token
+from odradek.broker.coordination.seams import InTransaction
+from odradek.broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_records import Record, ShareState, Snapshot, Update
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.transactions import Marker
 
 NO_EPOCH = -1
 _NEGATIVE_PARTITION = "The partition id cannot be a negative number."

@@ -17,27 +17,27 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.context import RequestContext
-from broker.errors import Refusal
-from broker.ids import is_reserved
-from broker.metadata.resource_configs import ResourceConfigs
-from broker.metadata.store import Resource, ResourceType
-from broker.orders.java import hash_order
-from broker.telemetry.reader import Reader
-from broker.telemetry.series import Sample, Series
-from config.client_metrics import (
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import Refusal
+from odradek.broker.ids import is_reserved
+from odradek.broker.metadata.resource_configs import ResourceConfigs
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.orders.java import hash_order
+from odradek.broker.telemetry.reader import Reader
+from odradek.broker.telemetry.series import Sample, Series
+from odradek.config.client_metrics import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
     InvalidSubscription,
     Subscription,
     read_subscription,
 )
-from config.errors import ConfigError
-from protocol.checksum import crc32c
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.push_telemetry import PushTelemetryRequest
-from protocol.wire import ZERO_UUID, encode_uuid
+from odradek.config.errors import ConfigError
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.push_telemetry import PushTelemetryRequest
+from odradek.protocol.wire import ZERO_UUID, encode_uuid
 
 logger = logging.getLogger(__name__)
 

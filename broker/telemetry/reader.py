@@ -12,9 +12,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, thread_time
 
-from broker.loop.priority import give_way
-from broker.telemetry.series import Push, read_push
-from protocol.compression import Codec
+from odradek.broker.loop.priority import give_way
+from odradek.broker.telemetry.series import Push, read_push
+from odradek.protocol.compression import Codec
 
 # The pushes that may wait for their turn, each of up to telemetry.max.bytes.
 _WAITING_MAX = 64

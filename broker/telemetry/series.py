@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
-from protocol.compression import Codec, DecompressedTooLarge, decompress
-from protocol.errors import ProtocolError
+from odradek.broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
+from odradek.protocol.compression import Codec, DecompressedTooLarge, decompress
+from odradek.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue

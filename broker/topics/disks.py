@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
-from storage.directory import LogDirectory
-from storage.errors import CorruptFile, DiskFailure, StorageError
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.registry import Topics
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import CorruptFile, DiskFailure, StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

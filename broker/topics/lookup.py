@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from broker.metadata.store import MetadataStore
-from broker.topics.registry import Topics
+from odradek.broker.metadata.store import MetadataStore
+from odradek.broker.topics.registry import Topics
 
 
 class TopicLookup:

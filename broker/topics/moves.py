@@ -11,17 +11,17 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from broker.durability.group_commit import GroupCommit
-from broker.loop.tasks import start_task
-from broker.metadata.changes import Changes
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
-from storage.checkpoints import TopicPartition
-from storage.directory import LogDirectory
-from storage.errors import CopyCancelled, DiskFailure, StorageError
-from storage.files import FileSystem
-from storage.log import Log
-from storage.moving import TAIL_BYTES_MAX, Copy
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.registry import Topics
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import CopyCancelled, DiskFailure, StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.moving import TAIL_BYTES_MAX, Copy
 
 logger = logging.getLogger(__name__)
 

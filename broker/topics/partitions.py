@@ -22,16 +22,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.errors import Refusal
-from broker.metadata.store import TopicRecord
-from broker.topics.names import CLUSTER_METADATA
-from config.topic import TopicConfig
-from protocol.errors import ErrorCode
-from protocol.wire import encode_uuid
-from storage.directory import LogDirectory
-from storage.errors import DirectoryOffline, StorageError, UnknownDirectory
-from storage.log import Log
-from storage.recovery import LogIdentity
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.topics.names import CLUSTER_METADATA
+from odradek.config.topic import TopicConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DirectoryOffline, StorageError, UnknownDirectory
+from odradek.storage.log import Log
+from odradek.storage.recovery import LogIdentity
 
 logger = logging.getLogger(__name__)
 

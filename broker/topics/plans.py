@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.errors import Refusal
-from broker.metadata.store import TopicRecord
-from broker.topics import names as topic_names
-from config.broker import BrokerConfig
-from config.resolution import Resolved
-from config.share import ShareConfig
-from config.topic import SEGMENT_BYTES_MIN, TopicConfig
-from protocol.errors import ErrorCode
+from odradek.broker.errors import Refusal
+from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.topics import names as topic_names
+from odradek.config.broker import BrokerConfig
+from odradek.config.resolution import Resolved
+from odradek.config.share import ShareConfig
+from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
+from odradek.protocol.errors import ErrorCode
 
 # QuorumController.MAX_RECORDS_PER_USER_OP: the most partitions that one request may create.
 PARTITIONS_PER_REQUEST_MAX = 10_000

@@ -13,14 +13,14 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.ids import is_reserved
-from broker.metadata.store import MetadataStore, TopicRecord
-from broker.topics import names as topic_names
-from broker.topics.plans import PARTITIONS_PER_REQUEST_MAX, internal_topic
-from config.broker import BrokerConfig
-from config.share import ShareConfig
-from storage.directory import LogDirectory
-from storage.log import Log
+from odradek.broker.ids import is_reserved
+from odradek.broker.metadata.store import MetadataStore, TopicRecord
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.plans import PARTITIONS_PER_REQUEST_MAX, internal_topic
+from odradek.config.broker import BrokerConfig
+from odradek.config.share import ShareConfig
+from odradek.storage.directory import LogDirectory
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from broker.errors import EXPLAINED, Explained, MetadataError, Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.configs import Alteration, Configs, Layers
-from broker.metadata.store import Metadata, MetadataStore, Resource, ResourceType
-from broker.orders.topics import TopicOrder
-from broker.topics import names as topic_names
-from broker.topics.partitions import OfflinePartition, Partition, Partitions, Wanted
-from broker.topics.plans import (
+from odradek.broker.errors import EXPLAINED, Explained, MetadataError, Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.configs import Alteration, Configs, Layers
+from odradek.broker.metadata.store import Metadata, MetadataStore, Resource, ResourceType
+from odradek.broker.orders.topics import TopicOrder
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import OfflinePartition, Partition, Partitions, Wanted
+from odradek.broker.topics.plans import (
     Enlargement,
     NewTopic,
     Surroundings,
@@ -35,14 +35,14 @@ from broker.topics.plans import (
     internal_topic,
     plan_topic,
 )
-from broker.topics.topic import Topic
-from config.broker import BrokerConfig
-from config.errors import ConfigError
-from config.topic import TopicConfig
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.broker.topics.topic import Topic
+from odradek.config.broker import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.topic import TopicConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.metadata.store import TopicRecord
-from broker.topics import names as topic_names
-from broker.topics.partitions import OfflinePartition, Partition
-from config.topic import TopicConfig
-from storage.log import Log
+from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import OfflinePartition, Partition
+from odradek.config.topic import TopicConfig
+from odradek.storage.log import Log
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Set
 from typing import Protocol
 
-from broker.clock import Clock
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.errors import code_of, message_of
-from broker.topics import names as topic_names
-from broker.topics.partitions import OfflinePartition
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
-from config.broker import BrokerConfig
-from protocol.batches import (
+from odradek.broker.clock import Clock
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.errors import code_of, message_of
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.broker.transactions.coordinator import TransactionCoordinator
+from odradek.broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
+from odradek.config.broker import BrokerConfig
+from odradek.protocol.batches import (
     BASE_SEQUENCE,
     HEADER,
     HEADER_SIZE,
@@ -37,12 +37,12 @@ from protocol.batches import (
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest, TopicProduceData
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from storage.files import Buffer
-from storage.log import Log
-from storage.validation import CheckedBatch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import ProduceRequest, TopicProduceData
+from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from odradek.storage.files import Buffer
+from odradek.storage.log import Log
+from odradek.storage.validation import CheckedBatch
 
 # The versions of Produce from which on requests name topics by id, batches add their partitions to
 # the transaction, and clients know TRANSACTION_ABORTABLE.

@@ -12,31 +12,34 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from broker.coordination.effects import Producer
-from broker.coordination.expressions import Matching, is_quick, matched
-from broker.coordination.machine import Codec
-from broker.coordination.runtime import Answer, Runtime
-from broker.coordination.seams import InternalTopic, Loop, WallClock
-from broker.errors import Explained, MetadataError, Refusal, code_of
-from broker.loop.tasks import start_task
-from broker.metadata.producer_ids import ProducerIds
-from broker.orders.hash_map import concurrent_order
-from broker.transactions import listing
-from broker.transactions.config import TransactionConfig
-from broker.transactions.effects import Granted, WriteMarkers
-from broker.transactions.markers import MarkerWriter
-from broker.transactions.records import TransactionRecord, decode_record, encode_record
-from broker.transactions.shard import TransactionShard
-from broker.transactions.state import (
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.coordination.expressions import Matching, is_quick, matched
+from odradek.broker.coordination.machine import Codec
+from odradek.broker.coordination.runtime import Answer, Runtime
+from odradek.broker.coordination.seams import InternalTopic, Loop, WallClock
+from odradek.broker.errors import Explained, MetadataError, Refusal, code_of
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.orders.hash_map import concurrent_order
+from odradek.broker.transactions import listing
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.effects import Granted, WriteMarkers
+from odradek.broker.transactions.markers import MarkerWriter
+from odradek.broker.transactions.records import TransactionRecord, decode_record, encode_record
+from odradek.broker.transactions.shard import TransactionShard
+from odradek.broker.transactions.state import (
     Partitions,
     TopicPartition,
     Transaction,
     TransactionState,
 )
-from protocol.errors import ErrorCode
-from protocol.messages import describe_transactions
-from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from storage.transactions import Marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import describe_transactions
+from odradek.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from odradek.storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
 

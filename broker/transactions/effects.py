@@ -6,9 +6,9 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.coordination.effects import Token
-from broker.transactions.state import NO_EPOCH, NO_PRODUCER, Partitions, Transaction
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Token
+from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER, Partitions, Transaction
+from odradek.protocol.errors import ErrorCode
 
 
 class TimerKind(enum.Enum):

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import Effect
-from broker.transactions.state import PREPARED, Transaction, TransactionState
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Effect
+from odradek.broker.transactions.state import PREPARED, Transaction, TransactionState
+from odradek.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

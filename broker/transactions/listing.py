@@ -8,17 +8,20 @@ from typing import Any
 
 import re2
 
-from broker.coordination.expressions import compile_expression
-from broker.errors import Refusal
-from broker.orders.java import string_hash
-from broker.orders.maps import partition_order
-from broker.orders.scala import SMALL_MAX, trie_order
-from broker.transactions.state import Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages import describe_transactions, list_transactions
-from protocol.messages.describe_transactions import TopicData
-from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from protocol.pacing import paced
+from odradek.broker.coordination.expressions import compile_expression
+from odradek.broker.errors import Refusal
+from odradek.broker.orders.java import string_hash
+from odradek.broker.orders.maps import partition_order
+from odradek.broker.orders.scala import SMALL_MAX, trie_order
+from odradek.broker.transactions.state import Transaction, TransactionState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import describe_transactions, list_transactions
+from odradek.protocol.messages.describe_transactions import TopicData
+from odradek.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from odradek.protocol.pacing import paced
 
 _STATES = {state.word: state for state in TransactionState}
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from broker.coordination.runtime import Answer
-from broker.durability.group_commit import GroupCommit
-from broker.errors import EXPLAINED, Explained, Refusal
-from broker.topics import names as topic_names
-from broker.topics.registry import Topics
-from broker.transactions.state import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
-from storage.errors import StorageError
-from storage.log import Log
-from storage.transactions import Marker
+from odradek.broker.coordination.runtime import Answer
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.registry import Topics
+from odradek.broker.transactions.state import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+from odradek.storage.transactions import Marker
 
 # Some 5 ms of appends, after which the event loop serves others.
 _APPENDS_MAX = 128

@@ -13,16 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from broker.orders.maps import collected_by_name, partition_order
-from broker.transactions.state import TopicPartition, Transaction, TransactionState
-from protocol.compiler import decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.messages.transaction_log import (
+from odradek.broker.orders.maps import collected_by_name, partition_order
+from odradek.broker.transactions.state import TopicPartition, Transaction, TransactionState
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.transaction_log import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
 )
-from protocol.pacing import unpaced
+from odradek.protocol.pacing import unpaced
 
 KeyValue = tuple[bytes, bytes | None]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Act,
     CancelTimer,
     Effect,
@@ -31,10 +31,10 @@ from broker.coordination.effects import (
     Timer,
     Token,
 )
-from broker.coordination.seams import InTransaction
-from broker.transactions import state
-from broker.transactions.config import TransactionConfig
-from broker.transactions.effects import (
+from odradek.broker.coordination.seams import InTransaction
+from odradek.broker.transactions import state
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.effects import (
     Completed,
     Expired,
     Granted,
@@ -43,9 +43,9 @@ from broker.transactions.effects import (
     TimerKind,
     WriteMarkers,
 )
-from broker.transactions.entry import Entry
-from broker.transactions.records import TransactionRecord
-from broker.transactions.state import (
+from odradek.broker.transactions.entry import Entry
+from odradek.broker.transactions.records import TransactionRecord
+from odradek.broker.transactions.state import (
     NO_TIMEOUT_MS,
     PREPARED,
     Partitions,
@@ -54,8 +54,8 @@ from broker.transactions.state import (
     Transaction,
     TransactionState,
 )
-from protocol.errors import ErrorCode
-from storage.transactions import Marker
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.transactions import Marker
 
 # Kafka's interval of retries: its coordinator sends markers again at once, but its network client
 # waits for this time.

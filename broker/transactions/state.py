@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.coordination.effects import Producer
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Producer
+from odradek.protocol.errors import ErrorCode
 
 NO_PRODUCER = -1
 NO_EPOCH = -1

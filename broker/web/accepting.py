@@ -10,11 +10,11 @@ import logging
 import socket
 import ssl
 
-from broker.hosts.addresses import listen, plain_address
-from broker.loop.tasks import start_task
-from broker.security.tls.reasons import HandshakeFailed
-from broker.web.first_bytes import look
-from broker.web.limits import HANDSHAKE_S, LimitedProtocol, Limits
+from odradek.broker.hosts.addresses import listen, plain_address
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.security.tls.reasons import HandshakeFailed
+from odradek.broker.web.first_bytes import look
+from odradek.broker.web.limits import HANDSHAKE_S, LimitedProtocol, Limits
 
 logger = logging.getLogger(__name__)
 

@@ -34,12 +34,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from broker.hosts.addresses import plain_address
-from broker.loop.seldom import Seldom
-from broker.web.guesses import Guesses, Holds
-from broker.web.requests import Problem
-from storage.errors import StorageError
-from storage.files import FileSystem
+from odradek.broker.hosts.addresses import plain_address
+from odradek.broker.loop.seldom import Seldom
+from odradek.broker.web.guesses import Guesses, Holds
+from odradek.broker.web.requests import Problem
+from odradek.storage.errors import StorageError
+from odradek.storage.files import FileSystem
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import logging
 import ssl
 from pathlib import Path
 
-from config.errors import ConfigError
-from config.http import HttpConfig
+from odradek.config.errors import ConfigError
+from odradek.config.http import HttpConfig
 
 logger = logging.getLogger(__name__)
 

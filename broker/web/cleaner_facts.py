@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleaner.rules.why import Answer, Facts, OpenTransaction, explain
-from cleaner.runtime.survey import Finding, Noted, Unreadable, look
-from protocol.errors import ProtocolError
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.cleaner.rules.why import Answer, Facts, OpenTransaction, explain
+from odradek.cleaner.runtime.survey import Finding, Noted, Unreadable, look
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 # The logs that are noted in one turn of the event loop.
 _LOGS_AT_ONCE = 100

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from broker.web.cleaner_facts import Seen
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import DirtyRange
-from cleaner.rules.quarantine import Quarantined
-from cleaner.rules.why import Answer, Verdict
-from cleaner.runtime.asked import Outcome
-from cleaner.runtime.dry_run import Missing
-from cleaner.runtime.plan import Plan
-from cleaner.runtime.pool import PoolStatus
-from cleaner.runtime.progress import Running
-from cleaner.runtime.runs import Run, result_as_json, run_as_json
-from cleaner.runtime.survey import Finding, Unreadable
-from config.broker import BrokerConfig
-from config.option import options_of
-from storage.checkpoints import TopicPartition
+from odradek.broker.web.cleaner_facts import Seen
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import DirtyRange
+from odradek.cleaner.rules.quarantine import Quarantined
+from odradek.cleaner.rules.why import Answer, Verdict
+from odradek.cleaner.runtime.asked import Outcome
+from odradek.cleaner.runtime.dry_run import Missing
+from odradek.cleaner.runtime.plan import Plan
+from odradek.cleaner.runtime.pool import PoolStatus
+from odradek.cleaner.runtime.progress import Running
+from odradek.cleaner.runtime.runs import Run, result_as_json, run_as_json
+from odradek.cleaner.runtime.survey import Finding, Unreadable
+from odradek.config.broker import BrokerConfig
+from odradek.config.option import options_of
+from odradek.storage.checkpoints import TopicPartition
 
 Json = dict[str, object]
 

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.web import cleaner_json as shown
-from broker.web.access import Access
-from broker.web.cleaner_facts import Seen, see
-from broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
-from broker.web.turns import Turns
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.job import CleanerSettings
-from cleaner.rules.why import Verdict
-from cleaner.runtime.dry_run import Missing
-from cleaner.runtime.plan import Plan, bounds
-from cleaner.runtime.runs import Run
-from cleaner.runtime.survey import queue
-from storage.log import Log
+from odradek.broker.web import cleaner_json as shown
+from odradek.broker.web.access import Access
+from odradek.broker.web.cleaner_facts import Seen, see
+from odradek.broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
+from odradek.broker.web.turns import Turns
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.job import CleanerSettings
+from odradek.cleaner.rules.why import Verdict
+from odradek.cleaner.runtime.dry_run import Missing
+from odradek.cleaner.runtime.plan import Plan, bounds
+from odradek.cleaner.runtime.runs import Run
+from odradek.cleaner.runtime.survey import queue
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 # All dry runs of one request end within this time; partitions left out get bounds only.
 EXACT_TIME_MAX_S = 20.0

@@ -18,9 +18,9 @@ import socket
 from collections.abc import Sequence
 from typing import cast
 
-from broker.hosts.addresses import AddressError, listen
-from broker.web.certificate import Certificate
-from broker.web.headers import HEADERS
+from odradek.broker.hosts.addresses import AddressError, listen
+from odradek.broker.web.certificate import Certificate
+from odradek.broker.web.headers import HEADERS
 
 logger = logging.getLogger(__name__)
 

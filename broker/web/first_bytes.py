@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from broker.security.tls.hello import FirstMessage
-from broker.security.tls.reasons import HandshakeFailed
+from odradek.broker.security.tls.hello import FirstMessage
+from odradek.broker.security.tls.reasons import HandshakeFailed
 
 _PEEK_BYTES = 128 * 1024
 # A hello that has come in part keeps the socket readable, so no event signals further bytes.

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.counters.lag import lag
-from broker.groups.consumer.embedded import read_assignment
-from broker.web.requests import Parameters, Problem, answer_from_thread
-from broker.web.turns import Turns
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from storage.log import Log
+from odradek.broker.counters.lag import lag
+from odradek.broker.groups.consumer.embedded import read_assignment
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread
+from odradek.broker.web.turns import Turns
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 Json = dict[str, object]
 Partition = tuple[str, int]

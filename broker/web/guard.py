@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 from aiohttp import web
 
-from broker.web.access import Access, TooManyWrongTokens
-from broker.web.limits import Limits
-from broker.web.origins import refuse_other_names, refuse_other_sites
-from broker.web.requests import Problem, answer
+from odradek.broker.web.access import Access, TooManyWrongTokens
+from odradek.broker.web.limits import Limits
+from odradek.broker.web.origins import refuse_other_names, refuse_other_sites
+from odradek.broker.web.requests import Problem, answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
-from broker.hosts.addresses import plain_address
-from broker.loop.seldom import Seldom
+from odradek.broker.hosts.addresses import plain_address
+from odradek.broker.loop.seldom import Seldom
 
 logger = logging.getLogger(__name__)
 

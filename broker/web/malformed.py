@@ -13,9 +13,9 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from broker.web.headers import HEADERS
-from broker.web.limits import Limits
-from broker.web.requests import answer
+from odradek.broker.web.headers import HEADERS
+from odradek.broker.web.limits import Limits
+from odradek.broker.web.requests import answer
 
 logger = logging.getLogger(__name__)
 

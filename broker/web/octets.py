@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import codecs
 
-from cleaner.reading.excerpts import Bounds, Cut, Excerpt
+from odradek.cleaner.reading.excerpts import Bounds, Cut, Excerpt
 
 Json = dict[str, object]
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from broker.web.requests import Problem
+from odradek.broker.web.requests import Problem
 
 _OWN_SITE = ("same-origin", "none")  # none: a person typed the address
 _SAFE_METHODS = ("GET", "HEAD")

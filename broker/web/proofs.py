@@ -23,26 +23,32 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from broker.process.warm_up import load_look_kernels
-from broker.topics.topic import Topic
-from broker.web.access import Access
-from broker.web.octets import as_text_and_base64, bounds, cut, header_name, headers_left_out
-from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from broker.web.turns import Turns, is_gone, while_asked
-from cleaner.errors import CleaningAborted
-from cleaner.passes.throttle import Pace
-from cleaner.proof.guarantees import Finding
-from cleaner.proof.snapshot import Moment, hold, note_moment
-from cleaner.reading.excerpts import Bounds
-from cleaner.reading.lookup import Latest, find_latest
-from cleaner.runtime.verification import NotCleaned, Verification, verify
-from protocol.errors import ProtocolError
-from protocol.partitioning import partition_of_key
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.broker.process.warm_up import load_look_kernels
+from odradek.broker.topics.topic import Topic
+from odradek.broker.web.access import Access
+from odradek.broker.web.octets import (
+    as_text_and_base64,
+    bounds,
+    cut,
+    header_name,
+    headers_left_out,
+)
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from odradek.broker.web.turns import Turns, is_gone, while_asked
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.proof.guarantees import Finding
+from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
+from odradek.cleaner.reading.excerpts import Bounds
+from odradek.cleaner.reading.lookup import Latest, find_latest
+from odradek.cleaner.runtime.verification import NotCleaned, Verification, verify
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.partitioning import partition_of_key
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.process.warm_up import load_look_kernels
-from broker.topics.topic import Topic
-from broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
-from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from broker.web.turns import Turns, is_gone
-from cleaner.errors import CleaningAborted
-from cleaner.passes.throttle import Pace
-from cleaner.proof.snapshot import Moment, hold, note_moment
-from cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
-from cleaner.reading.excerpts import Excerpt
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.broker.process.warm_up import load_look_kernels
+from odradek.broker.topics.topic import Topic
+from odradek.broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from odradek.broker.web.turns import Turns, is_gone
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
+from odradek.cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from odradek.cleaner.reading.excerpts import Excerpt
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 Json = dict[str, object]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.topics.topic import Topic
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.broker.topics.topic import Topic
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
 _TOPICS_TOLD_MAX = 10

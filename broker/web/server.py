@@ -19,33 +19,33 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.loop.garbage import uncollected
-from broker.loop.tasks import start_task
-from broker.network.exposure import warn_of_http
-from broker.observability.exposition.render import render
-from broker.observability.exposition.snapshot import take_snapshot
-from broker.web.accepting import Acceptor
-from broker.web.access import Access, grant_access
-from broker.web.cleaner_routes import add_cleaner_routes
-from broker.web.early import LIVE, PROBLEMS, READY
-from broker.web.groups import add_group_routes
-from broker.web.guard import Guard
-from broker.web.headers import protect
-from broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
-from broker.web.malformed import RequestHandler
-from broker.web.origins import own_names
-from broker.web.page import add_page
-from broker.web.proofs import add_routes as add_proof_routes
-from broker.web.records import add_record_routes
-from broker.web.requests import Answer, answer
-from broker.web.state import add_state_routes
-from broker.web.topics import add_topic_routes
-from broker.web.turns import Turns
-from config.http import HttpConfig
+from odradek.broker.loop.garbage import uncollected
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.network.exposure import warn_of_http
+from odradek.broker.observability.exposition.render import render
+from odradek.broker.observability.exposition.snapshot import take_snapshot
+from odradek.broker.web.accepting import Acceptor
+from odradek.broker.web.access import Access, grant_access
+from odradek.broker.web.cleaner_routes import add_cleaner_routes
+from odradek.broker.web.early import LIVE, PROBLEMS, READY
+from odradek.broker.web.groups import add_group_routes
+from odradek.broker.web.guard import Guard
+from odradek.broker.web.headers import protect
+from odradek.broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
+from odradek.broker.web.malformed import RequestHandler
+from odradek.broker.web.origins import own_names
+from odradek.broker.web.page import add_page
+from odradek.broker.web.proofs import add_routes as add_proof_routes
+from odradek.broker.web.records import add_record_routes
+from odradek.broker.web.requests import Answer, answer
+from odradek.broker.web.state import add_state_routes
+from odradek.broker.web.topics import add_topic_routes
+from odradek.broker.web.turns import Turns
+from odradek.config.http import HttpConfig
 
 if TYPE_CHECKING:
-    from broker.web.certificate import Certificate
-    from broker.web.services import WebServices
+    from odradek.broker.web.certificate import Certificate
+    from odradek.broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.observability.observed import Observed
-from broker.observability.samples import Samples
-from storage.files import FileSystem
+from odradek.broker.observability.observed import Observed
+from odradek.broker.observability.samples import Samples
+from odradek.storage.files import FileSystem
 
 
 class WebServices(Observed, Protocol):

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.loop.tasks import start_task
-from broker.version import VERSION
-from broker.web import cleaner_json
-from broker.web.access import Access
-from broker.web.limits import address_of
-from broker.web.requests import Parameters, Problem, answer_from_thread
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.version import VERSION
+from odradek.broker.web import cleaner_json
+from odradek.broker.web.access import Access
+from odradek.broker.web.limits import address_of
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread
 
 if TYPE_CHECKING:
     from asyncio import Queue, Task
 
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 Json = dict[str, object]
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from broker.topics.topic import Topic
-from broker.web.cleaner_facts import Seen, see
-from broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from broker.web.turns import Turns
-from storage.log import Log
+from odradek.broker.topics.topic import Topic
+from odradek.broker.web.cleaner_facts import Seen, see
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from odradek.broker.web.turns import Turns
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.web.services import WebServices
+    from odradek.broker.web.services import WebServices
 
 Json = dict[str, object]
 Bytes = dict[str, int]

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from broker.web.requests import Problem
-from cleaner.passes.throttle import Pace
+from odradek.broker.web.requests import Problem
+from odradek.cleaner.passes.throttle import Pace
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.passes.conversion import convert_entries, is_old_format
-from protocol import batch_scan
-from protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
-from protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
-from protocol.compression import Codec, decompress
-from protocol.errors import ProtocolError
-from protocol.records import Bytes, Table, as_bytes
-from storage.errors import CorruptFile
-from storage.files import File
+from odradek.cleaner.passes.conversion import convert_entries, is_old_format
+from odradek.protocol import batch_scan
+from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
+from odradek.protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
+from odradek.protocol.compression import Codec, decompress
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import Bytes, Table, as_bytes
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import File
 
 # The batches that one table describes; a chunk with more batches is taken in several steps.
 _ROWS = 8192

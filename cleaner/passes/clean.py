@@ -17,21 +17,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from cleaner.passes.facts import SegmentFacts, read_facts
-from cleaner.passes.hashing import PRIME, HashKey
-from cleaner.passes.indexing import DirtyIndex, Indexer
-from cleaner.passes.key_filter import read_filter, write_facts
-from cleaner.passes.rewrite import Rewriter, Rewritten
-from cleaner.passes.spill import Spill
-from cleaner.passes.stats import CleanResult, Counters
-from cleaner.proof.proof import Proof
-from cleaner.rules.job import CleaningJob
-from cleaner.rules.policy import SegmentSizes, group_segments, split_settled
-from storage.errors import DiskFailure, StaleSegments
-from storage.files import FileSystem
-from storage.reading import aborted_between
-from storage.rolling import segment_bytes_max
-from storage.segment import INDEX, TIME_INDEX, Segment
+from odradek.cleaner.passes.facts import SegmentFacts, read_facts
+from odradek.cleaner.passes.hashing import PRIME, HashKey
+from odradek.cleaner.passes.indexing import DirtyIndex, Indexer
+from odradek.cleaner.passes.key_filter import read_filter, write_facts
+from odradek.cleaner.passes.rewrite import Rewriter, Rewritten
+from odradek.cleaner.passes.spill import Spill
+from odradek.cleaner.passes.stats import CleanResult, Counters
+from odradek.cleaner.proof.proof import Proof
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_settled
+from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.files import FileSystem
+from odradek.storage.reading import aborted_between
+from odradek.storage.rolling import segment_bytes_max
+from odradek.storage.segment import INDEX, TIME_INDEX, Segment
 
 logger = logging.getLogger(__name__)
 

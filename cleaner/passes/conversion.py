@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.batches import LOG_OVERHEAD, MAGIC, CrcMismatch, Record, encode_batch
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.legacy import NO_LEADER_EPOCH, decode_entry, read_entry, stored_crc
-from storage.errors import CorruptFile
+from odradek.protocol.batches import LOG_OVERHEAD, MAGIC, CrcMismatch, Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import NO_LEADER_EPOCH, decode_entry, read_entry, stored_crc
+from odradek.storage.errors import CorruptFile
 
 _LENGTH_POSITION, _MAGIC_POSITION = 8, 16
 # Messages that share a batch: as many as a producer puts into one by default (batch.size).

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from cleaner.rules.verdicts import DISCARD, DROPPED, KEEP, KEPT_TOMBSTONE, MARKER, RETAIN
-from protocol.batch_scan import (
+from odradek.cleaner.rules.verdicts import DISCARD, DROPPED, KEEP, KEPT_TOMBSTONE, MARKER, RETAIN
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     COUNT,
@@ -30,7 +30,7 @@ from protocol.batch_scan import (
     POSITION,
     SIZE,
 )
-from protocol.batches import (
+from odradek.protocol.batches import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
@@ -38,8 +38,8 @@ from protocol.batches import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
 )
-from protocol.intrinsics import copy_bytes, crc32c
-from protocol.records import (
+from odradek.protocol.intrinsics import copy_bytes, crc32c
+from odradek.protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,

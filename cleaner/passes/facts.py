@@ -28,9 +28,9 @@ import logging
 import struct
 from dataclasses import dataclass
 
-from protocol.checksum import crc32c
-from storage.errors import DiskFailure
-from storage.segment import KEYS, Segment
+from odradek.protocol.checksum import crc32c
+from odradek.storage.errors import DiskFailure
+from odradek.storage.segment import KEYS, Segment
 
 logger = logging.getLogger(__name__)
 

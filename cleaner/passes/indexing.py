@@ -18,18 +18,24 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
-from cleaner.passes.hashing import HashKey
-from cleaner.passes.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
-from cleaner.passes.offset_map import LOAD_FACTOR, NO_HASHES, NO_ROWS, SLOT_BYTES, OffsetMap
-from cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
-from cleaner.passes.stats import Counters
-from cleaner.rules.job import CleaningJob
-from cleaner.rules.transactions import CleanedTransactions
-from cleaner.rules.verdicts import NO_ORDINAL
-from config.values import INT64_MAX
-from protocol import batch_scan
-from protocol.batch_scan import (
+from odradek.cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
+from odradek.cleaner.passes.hashing import HashKey
+from odradek.cleaner.passes.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
+from odradek.cleaner.passes.offset_map import (
+    LOAD_FACTOR,
+    NO_HASHES,
+    NO_ROWS,
+    SLOT_BYTES,
+    OffsetMap,
+)
+from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from odradek.cleaner.passes.stats import Counters
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.rules.transactions import CleanedTransactions
+from odradek.cleaner.rules.verdicts import NO_ORDINAL
+from odradek.config.values import INT64_MAX
+from odradek.protocol import batch_scan
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
     BASE_OFFSET,
@@ -40,12 +46,12 @@ from protocol.batch_scan import (
     PRODUCER_ID,
     SIZE,
 )
-from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from protocol.intrinsics import Words
-from protocol.records import Bytes, Table
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.intrinsics import Words
+from odradek.protocol.records import Bytes, Table
+from odradek.storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 

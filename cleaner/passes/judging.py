@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from cleaner.passes.hashing import hash_key
-from cleaner.passes.mapping import (
+from odradek.cleaner.passes.hashing import hash_key
+from odradek.cleaner.passes.mapping import (
     BLOCK,
     BLOCK_COLUMNS,
     SPILL_ROWS,
@@ -18,7 +18,7 @@ from cleaner.passes.mapping import (
     spill_row,
     stage_key,
 )
-from cleaner.rules.verdicts import (
+from odradek.cleaner.rules.verdicts import (
     DISCARD,
     DROPPED,
     EXPIRED,
@@ -27,7 +27,7 @@ from cleaner.rules.verdicts import (
     KEPT_TOMBSTONE,
     NO_ORDINAL,
 )
-from protocol.batch_scan import (
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
     BASE_OFFSET,
@@ -37,9 +37,9 @@ from protocol.batch_scan import (
     SIZE,
     WHOLE,
 )
-from protocol.batches import DELETE_HORIZON_BIT, HEADER_SIZE
-from protocol.intrinsics import Words, prefetch
-from protocol.records import (
+from odradek.protocol.batches import DELETE_HORIZON_BIT, HEADER_SIZE
+from odradek.protocol.intrinsics import Words, prefetch
+from odradek.protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,

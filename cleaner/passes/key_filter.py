@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from cleaner.passes.chunks import Piece
-from cleaner.passes.emission import OUT_COUNT, OUT_HORIZON, OUT_ROW
-from cleaner.passes.facts import (
+from odradek.cleaner.passes.chunks import Piece
+from odradek.cleaner.passes.emission import OUT_COUNT, OUT_HORIZON, OUT_ROW
+from odradek.cleaner.passes.facts import (
     HAS_FILTER,
     HEADER,
     HEADER_BYTES,
@@ -22,13 +22,13 @@ from cleaner.passes.facts import (
     VERSION,
     SegmentFacts,
 )
-from cleaner.passes.hashing import UINT64, hash_for_filter
-from cleaner.rules.verdicts import DISCARD, DROPPED, KEEP
-from protocol.batch_scan import ATTRIBUTES, COUNT
-from protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
-from protocol.checksum import crc32c
-from protocol.intrinsics import Words
-from protocol.records import (
+from odradek.cleaner.passes.hashing import UINT64, hash_for_filter
+from odradek.cleaner.rules.verdicts import DISCARD, DROPPED, KEEP
+from odradek.protocol.batch_scan import ATTRIBUTES, COUNT
+from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.intrinsics import Words
+from odradek.protocol.records import (
     BOOLEAN,
     BYTES,
     INT64,
@@ -43,8 +43,8 @@ from protocol.records import (
     read_record,
     uint64,
 )
-from storage.errors import DiskFailure
-from storage.segment import KEYS, Segment
+from odradek.storage.errors import DiskFailure
+from odradek.storage.segment import KEYS, Segment
 
 logger = logging.getLogger(__name__)
 

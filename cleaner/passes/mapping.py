@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from cleaner.passes.hashing import UINT64, hash_for_filter, hash_key
-from protocol.batch_scan import BAD_RECORD, BASE_OFFSET, COUNT, FULL, POSITION, SIZE, WHOLE
-from protocol.batches import HEADER_SIZE
-from protocol.intrinsics import Words, prefetch
-from protocol.records import (
+from odradek.cleaner.passes.hashing import UINT64, hash_for_filter, hash_key
+from odradek.protocol.batch_scan import BAD_RECORD, BASE_OFFSET, COUNT, FULL, POSITION, SIZE, WHOLE
+from odradek.protocol.batches import HEADER_SIZE
+from odradek.protocol.intrinsics import Words, prefetch
+from odradek.protocol.records import (
     BYTES,
     INT64,
     INT64S,

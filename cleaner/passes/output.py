@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.passes import emission
-from protocol.records import Table
-from storage.errors import CorruptFile
-from storage.files import Buffer, File, FileSystem
-from storage.index import OffsetIndex, TimeIndex
-from storage.segment import (
+from odradek.cleaner.passes import emission
+from odradek.protocol.records import Table
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import Buffer, File, FileSystem
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.segment import (
     CLEANED,
     INDEX,
     LOG,
@@ -29,7 +29,7 @@ from storage.segment import (
     Segment,
     file_name,
 )
-from storage.transactions import AbortedTransaction, pack_aborted
+from odradek.storage.transactions import AbortedTransaction, pack_aborted
 
 _COPY_BYTES = 4 << 20
 

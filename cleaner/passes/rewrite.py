@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from cleaner.passes import emission
-from cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
-from cleaner.passes.emission import (
+from odradek.cleaner.passes import emission
+from odradek.cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
+from odradek.cleaner.passes.emission import (
     EMPTIED,
     OUT_COUNT,
     OUT_HOW,
@@ -25,24 +25,24 @@ from cleaner.passes.emission import (
     UNCHANGED,
     Mask,
 )
-from cleaner.passes.facts import SegmentFacts
-from cleaner.passes.indexing import AbortedSource, DirtyIndex, Ordinals, control_type
-from cleaner.passes.key_filter import GatheredFacts, KeyFilter
-from cleaner.passes.output import CleanedSegment
-from cleaner.passes.stats import Counters
-from cleaner.rules.job import CleaningJob
-from cleaner.rules.keep import (
+from odradek.cleaner.passes.facts import SegmentFacts
+from odradek.cleaner.passes.indexing import AbortedSource, DirtyIndex, Ordinals, control_type
+from odradek.cleaner.passes.key_filter import GatheredFacts, KeyFilter
+from odradek.cleaner.passes.output import CleanedSegment
+from odradek.cleaner.passes.stats import Counters
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.rules.keep import (
     BatchFacts,
     BatchVerdict,
     Retention,
     is_last_of_producer,
     judge_batch,
 )
-from cleaner.rules.transactions import CleanedTransactions
-from cleaner.rules.verdicts import DISCARD, EXPIRED, KEEP, MARKER, NO_ORDINAL, RETAIN
-from config.values import INT64_MAX
-from protocol import batch_scan
-from protocol.batch_scan import (
+from odradek.cleaner.rules.transactions import CleanedTransactions
+from odradek.cleaner.rules.verdicts import DISCARD, EXPIRED, KEEP, MARKER, NO_ORDINAL, RETAIN
+from odradek.config.values import INT64_MAX
+from odradek.protocol import batch_scan
+from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     COUNT,
@@ -52,7 +52,7 @@ from protocol.batch_scan import (
     PRODUCER_ID,
     SIZE,
 )
-from protocol.batches import (
+from odradek.protocol.batches import (
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -60,12 +60,12 @@ from protocol.batches import (
     TRANSACTIONAL_BIT,
     with_section,
 )
-from protocol.compression import Codec, compress
-from protocol.records import Bytes, Table
-from storage.errors import CorruptFile
-from storage.files import Buffer, FileSystem
-from storage.segment import LOG, Segment
-from storage.transactions import pack_aborted
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.records import Bytes, Table
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.segment import LOG, Segment
+from odradek.storage.transactions import pack_aborted
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from types import TracebackType
 import numpy as np
 from numba import types
 
-from cleaner.passes.mapping import (
+from odradek.cleaner.passes.mapping import (
     SPILL_COLUMNS,
     SPILL_ROWS,
     SPILLED,
@@ -35,10 +35,10 @@ from cleaner.passes.mapping import (
     place_row,
     set_bit,
 )
-from cleaner.passes.offset_map import LOAD_FACTOR, SLOT_BYTES
-from protocol.intrinsics import Words
-from protocol.records import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel, uint64
-from storage.files import File, FileSystem
+from odradek.cleaner.passes.offset_map import LOAD_FACTOR, SLOT_BYTES
+from odradek.protocol.intrinsics import Words
+from odradek.protocol.records import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel, uint64
+from odradek.storage.files import File, FileSystem
 
 ROW_BYTES = 4 * SPILL_COLUMNS
 # More parts would mean open files and small writes; a part too large is taken in several steps.

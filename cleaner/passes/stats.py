@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleaner.rules.policy import Reason
+from odradek.cleaner.rules.policy import Reason
 
 _MB = 1024 * 1024
 

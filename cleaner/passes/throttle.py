@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from cleaner.errors import CleaningAborted
+from odradek.cleaner.errors import CleaningAborted
 
 # The window of Kafka's Throttler: bursts within one are not held back.
 _BURST_S = 0.3

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
-from cleaner.errors import VerificationFailed
-from cleaner.proof.stored import Stored
-from protocol.batches import (
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.proof.stored import Stored
+from odradek.protocol.batches import (
     DELETE_HORIZON_BIT,
     NO_TIMESTAMP,
     BatchHeader,
@@ -19,7 +19,7 @@ from protocol.batches import (
     empty_batch,
     read_header,
 )
-from storage.errors import CorruptFile
+from odradek.storage.errors import CorruptFile
 
 # The packed length depends on the codec's library; the CRC was checked when the batch was read.
 _UNCOMPARED = {"length", "crc"}

@@ -8,14 +8,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from cleaner.errors import VerificationFailed
-from cleaner.proof.stored import Stored
-from config.values import INT64_MAX
-from storage.errors import CorruptFile
-from storage.files import FileSystem
-from storage.index import OFFSET_ENTRY, TIME_ENTRY
-from storage.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, TXN_INDEX, Segment
-from storage.transactions import AbortedTransaction, parse_aborted
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.proof.stored import Stored
+from odradek.config.values import INT64_MAX
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, TXN_INDEX, Segment
+from odradek.storage.transactions import AbortedTransaction, parse_aborted
 
 
 class ExpectedIndexes:

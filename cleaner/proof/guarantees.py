@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cleaner.rules.key_tokens import key_of, token_of
-from protocol.batches import Record
+from odradek.cleaner.rules.key_tokens import key_of, token_of
+from odradek.protocol.batches import Record
 
 # The keys in memory at once: each takes some 150 bytes, and its own size or that of its token.
 KEYS_MAX = 2_000_000

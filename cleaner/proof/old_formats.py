@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from cleaner.errors import VerificationFailed
-from cleaner.proof.comparison import Kept, check_record, each_record_of, failed
-from cleaner.proof.stored import Stored
-from protocol.batches import (
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.proof.comparison import Kept, check_record, each_record_of, failed
+from odradek.cleaner.proof.stored import Stored
+from odradek.protocol.batches import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
@@ -22,7 +22,7 @@ from protocol.batches import (
     NO_SEQUENCE,
     Record,
 )
-from protocol.legacy import NO_LEADER_EPOCH
+from odradek.protocol.legacy import NO_LEADER_EPOCH
 
 
 class Output(Protocol):

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from cleaner.errors import VerificationFailed
-from cleaner.proof.comparison import (
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.proof.comparison import (
     Kept,
     check_header,
     check_records,
@@ -27,11 +27,11 @@ from cleaner.proof.comparison import (
     failed,
     reduced_header,
 )
-from cleaner.proof.files import ExpectedIndexes, check_aborted
-from cleaner.proof.old_formats import OldFormats
-from cleaner.proof.stored import AbortedRanges, Stored, batches_of, read_stored
-from cleaner.rules.job import CleaningJob
-from cleaner.rules.keep import (
+from odradek.cleaner.proof.files import ExpectedIndexes, check_aborted
+from odradek.cleaner.proof.old_formats import OldFormats
+from odradek.cleaner.proof.stored import AbortedRanges, Stored, batches_of, read_stored
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.rules.keep import (
     BatchFacts,
     BatchVerdict,
     Retention,
@@ -40,15 +40,15 @@ from cleaner.rules.keep import (
     keep_record,
     must_stamp,
 )
-from cleaner.rules.transactions import CleanedTransactions
-from config.values import INT64_MAX
-from protocol.batches import MAGIC, BatchHeader, Record
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from storage.errors import CorruptFile
-from storage.files import FileSystem
-from storage.segment import LOG, Segment
-from storage.transactions import AbortedTransaction
+from odradek.cleaner.rules.transactions import CleanedTransactions
+from odradek.config.values import INT64_MAX
+from odradek.protocol.batches import MAGIC, BatchHeader, Record
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
+from odradek.storage.segment import LOG, Segment
+from odradek.storage.transactions import AbortedTransaction
 
 # A full map may end within a batch, or within the old messages that are converted together.
 _BEYOND_END_BYTES = 64 * 1024

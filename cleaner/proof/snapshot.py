@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cleaner.proof.guarantees import Seen
-from cleaner.proof.stored import AbortedRanges, Stored, read_stored
-from storage.log import Log
-from storage.reading import aborted_between
-from storage.scan import Batches
-from storage.segment import LOG, Segment
-from storage.transactions import AbortedTransaction
+from odradek.cleaner.proof.guarantees import Seen
+from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from odradek.storage.log import Log
+from odradek.storage.reading import aborted_between
+from odradek.storage.scan import Batches
+from odradek.storage.segment import LOG, Segment
+from odradek.storage.transactions import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

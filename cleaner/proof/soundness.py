@@ -12,18 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.proof.guarantees import KEYS_MAX, Finding, Violation
-from cleaner.proof.snapshot import HeldSegment, Snapshot
-from cleaner.proof.stored import AbortedRanges, Stored, read_stored
-from cleaner.rules.key_tokens import token_of
-from protocol.batches import Record
-from protocol.control import ControlType, decode_control
-from protocol.errors import ProtocolError
-from storage.errors import CorruptFile
-from storage.files import FileSystem
-from storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from storage.segment import INDEX, TIME_INDEX, TXN_INDEX
-from storage.transactions import parse_aborted
+from odradek.cleaner.proof.guarantees import KEYS_MAX, Finding, Violation
+from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
+from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from odradek.cleaner.rules.key_tokens import token_of
+from odradek.protocol.batches import Record
+from odradek.protocol.control import ControlType, decode_control
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from odradek.storage.segment import INDEX, TIME_INDEX, TXN_INDEX
+from odradek.storage.transactions import parse_aborted
 
 INTACT = "every batch is as it was written, and offsets rise"
 ONE_RECORD = "below the cleaner's checkpoint each key has one record"

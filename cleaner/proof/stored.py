@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.batches import BatchHeader, Record
-from protocol.errors import ProtocolError
-from protocol.legacy import iterate_stored, stored_crc
-from storage.errors import CorruptFile
-from storage.scan import Batches
-from storage.segment import LOG, Segment
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import BatchHeader, Record
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import iterate_stored, stored_crc
+from odradek.storage.errors import CorruptFile
+from odradek.storage.scan import Batches
+from odradek.storage.segment import LOG, Segment
+from odradek.storage.transactions import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cleaner.proof.snapshot import HeldSegment, Snapshot
-from cleaner.proof.stored import AbortedRanges, Stored, read_stored
-from cleaner.reading.excerpts import Bounds, Excerpt, View
-from cleaner.reading.unpacked import Unpacked
-from cleaner.rules.key_tokens import token_of
-from protocol.record_places import Walker
-from storage.errors import StorageError
-from storage.scan import Batches
+from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
+from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from odradek.cleaner.reading.excerpts import Bounds, Excerpt, View
+from odradek.cleaner.reading.unpacked import Unpacked
+from odradek.cleaner.rules.key_tokens import token_of
+from odradek.protocol.record_places import Walker
+from odradek.storage.errors import StorageError
+from odradek.storage.scan import Batches
 
 _CHUNK_BYTES = 1 << 20
 # A block skipped because it lacks the searched bytes counts as this part of its records.

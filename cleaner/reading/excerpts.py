@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.records_plain import locate_headers
+from odradek.protocol.records_plain import locate_headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cleaner.proof.snapshot import HeldSegment, Snapshot
-from cleaner.proof.stored import AbortedRanges, read_stored
-from cleaner.reading.excerpts import Bounds, Excerpt
-from cleaner.reading.unpacked import Unpacked
-from protocol.record_places import Walker
+from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
+from odradek.cleaner.proof.stored import AbortedRanges, read_stored
+from odradek.cleaner.reading.excerpts import Bounds, Excerpt
+from odradek.cleaner.reading.unpacked import Unpacked
+from odradek.protocol.record_places import Walker
 
 
 @dataclass(frozen=True, slots=True)

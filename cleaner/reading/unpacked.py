@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cleaner.proof.stored import Stored
-from cleaner.reading.excerpts import Bounds, Excerpt, View, holds
-from protocol.batches import MAGIC, BatchHeader, Record, record_section
-from protocol.errors import ProtocolError
-from protocol.legacy import decode_stored
-from protocol.record_places import Walker
-from protocol.records_plain import InvalidRecord, RecordStatus, locate_record, wrap_int64
+from odradek.cleaner.proof.stored import Stored
+from odradek.cleaner.reading.excerpts import Bounds, Excerpt, View, holds
+from odradek.protocol.batches import MAGIC, BatchHeader, Record, record_section
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import decode_stored
+from odradek.protocol.record_places import Walker
+from odradek.protocol.records_plain import InvalidRecord, RecordStatus, locate_record, wrap_int64
 
 BLOCK_RECORDS = 1024  # 2 ms of plain Python
 

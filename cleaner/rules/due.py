@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from cleaner.rules.policy import DirtyRange, dirty_range, expiry_due_ms, reason_to_clean
-from cleaner.rules.quarantine import Standing
-from cleaner.rules.view import ActiveSegment, LogView, SegmentView
-from config.values import INT64_MAX
+from odradek.cleaner.rules.policy import DirtyRange, dirty_range, expiry_due_ms, reason_to_clean
+from odradek.cleaner.rules.quarantine import Standing
+from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
+from odradek.config.values import INT64_MAX
 
 
 def announced_ms(

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.rules.policy import DirtyRange, Reason
-from config.broker import BrokerConfig
-from config.topic import TopicConfig
-from storage.log import Log
-from storage.segment import Segment
+from odradek.cleaner.rules.policy import DirtyRange, Reason
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import TopicConfig
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 # With smaller chunks the interpreter's overhead becomes noticeable.
 _CHUNK_BYTES_MIN = 1 << 20

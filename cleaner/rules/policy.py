@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from cleaner.rules.view import LogView, SegmentView
+from odradek.cleaner.rules.view import LogView, SegmentView
 
 # The widest range of offsets that a segment's indexes can name.
 OFFSET_SPAN_MAX = 2**31 - 1

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
-from cleaner.rules.view import LogView
-from config.topic import TopicConfig
-from storage.checkpoints import TopicPartition
-from storage.errors import CorruptFile, DiskFailure
-from storage.log import Log
+from odradek.cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
+from odradek.cleaner.rules.view import LogView
+from odradek.config.topic import TopicConfig
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.errors import CorruptFile, DiskFailure
+from odradek.storage.log import Log
 
 RETRY_MIN_MS = 15_000  # Kafka's log.cleaner.backoff.ms
 RETRY_MAX_MS = 3_600_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cleaner.rules.view import SegmentView
-from config.topic import TopicConfig
+from odradek.cleaner.rules.view import SegmentView
+from odradek.config.topic import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from protocol.control import ControlType
-from storage.transactions import AbortedTransaction
+from odradek.protocol.control import ControlType
+from odradek.storage.transactions import AbortedTransaction
 
 
 class CleanedTransactions:

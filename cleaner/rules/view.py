@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar, cast
 
-from config.topic import TopicConfig
-from config.values import INT64_MAX
-from storage.errors import StorageError
-from storage.log import Log
-from storage.rolling import segment_bytes_max
-from storage.segment import Segment
+from odradek.config.topic import TopicConfig
+from odradek.config.values import INT64_MAX
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+from odradek.storage.rolling import segment_bytes_max
+from odradek.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

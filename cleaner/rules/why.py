@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from cleaner.rules.due import announced_ms, first_moment
-from cleaner.rules.policy import DirtyRange, Reason, dirty_range
-from cleaner.rules.quarantine import Standing
-from cleaner.rules.view import ActiveSegment, LogView, SegmentView
-from config.values import INT64_MAX
+from odradek.cleaner.rules.due import announced_ms, first_moment
+from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range
+from odradek.cleaner.rules.quarantine import Standing
+from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
+from odradek.config.values import INT64_MAX
 
 Value = str | int | float | bool | None
 

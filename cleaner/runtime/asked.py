@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import Bound, DirtyRange, dirty_range
-from cleaner.rules.view import glance_at, largest_timestamp, view_log
-from cleaner.runtime.progress import CleanerOffsets, Progress
-from storage.checkpoints import TopicPartition
-from storage.log import Log
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import Bound, DirtyRange, dirty_range
+from odradek.cleaner.rules.view import glance_at, largest_timestamp, view_log
+from odradek.cleaner.runtime.progress import CleanerOffsets, Progress
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.log import Log
 
 
 class Status(Enum):

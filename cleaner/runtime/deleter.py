@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from cleaner.rules.retention import Deletion, plan_deletion
-from cleaner.rules.view import SegmentView, largest_timestamp
-from config.broker import BrokerConfig
-from protocol.errors import ProtocolError
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.cleaner.rules.retention import Deletion, plan_deletion
+from odradek.cleaner.rules.view import SegmentView, largest_timestamp
+from odradek.config.broker import BrokerConfig
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

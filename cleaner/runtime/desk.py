@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec, Protocol, TypeVar
 
-from cleaner.errors import VerificationFailed
-from cleaner.passes.stats import CleanResult, report
-from cleaner.rules.job import CleanerSettings, make_job
-from cleaner.rules.policy import Reason, urgency
-from cleaner.runtime.asked import AskedQueue, OnOutcome, Status, seal_active, why_nothing
-from cleaner.runtime.history import History
-from cleaner.runtime.look import Look, look_at_all
-from cleaner.runtime.progress import (
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.passes.stats import CleanResult, report
+from odradek.cleaner.rules.job import CleanerSettings, make_job
+from odradek.cleaner.rules.policy import Reason, urgency
+from odradek.cleaner.runtime.asked import AskedQueue, OnOutcome, Status, seal_active, why_nothing
+from odradek.cleaner.runtime.history import History
+from odradek.cleaner.runtime.look import Look, look_at_all
+from odradek.cleaner.runtime.progress import (
     Candidate,
     CleanerOffsets,
     Progress,
@@ -28,13 +28,13 @@ from cleaner.runtime.progress import (
     range_of,
     repair_checkpoint,
 )
-from cleaner.runtime.worker import Rest
-from config.broker import BrokerConfig
-from protocol.errors import ProtocolError
-from storage.errors import DiskFailure, StaleSegments, StorageError
-from storage.exchange import Exchange
-from storage.log import Log
-from storage.segment import Segment
+from odradek.cleaner.runtime.worker import Rest
+from odradek.config.broker import BrokerConfig
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
+from odradek.storage.exchange import Exchange
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -13,18 +13,18 @@ from collections.abc import Callable
 from concurrent import futures
 from enum import Enum
 
-from cleaner.errors import CleaningAborted
-from cleaner.passes.stats import CleanResult
-from cleaner.passes.throttle import Pace
-from cleaner.rules.job import CleanerSettings, make_job
-from cleaner.rules.policy import Reason
-from cleaner.runtime.desk import Desk, Logs
-from cleaner.runtime.progress import Running, find_candidate
-from config.broker import BrokerConfig
-from protocol.errors import ProtocolError
-from storage.errors import StorageError
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.rules.job import CleanerSettings, make_job
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.desk import Desk, Logs
+from odradek.cleaner.runtime.progress import Running, find_candidate
+from odradek.config.broker import BrokerConfig
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 
 
 class Missing(Enum):
@@ -108,7 +108,7 @@ class DryRuns:
         """Clean without an exchange; runs in the thread."""
         # Numba takes a while to load; it is not needed before there is something to clean.
         self._load_kernels()
-        from cleaner.passes.clean import clean
+        from odradek.cleaner.passes.clean import clean
 
         def must_stop() -> bool:
             if time.monotonic() > deadline_s:

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.quarantine import Quarantined
-from cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run
-from storage.errors import StorageError
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.quarantine import Quarantined
+from odradek.cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run
+from odradek.storage.errors import StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
-runs_logger = logging.getLogger("cleaner.runtime.runs")
+runs_logger = logging.getLogger("odradek.cleaner.runtime.runs")
 
 FILE_NAME = "odradek-cleaner-history.jsonl"
 HISTORY_PER_PARTITION = 10

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
-from cleaner.rules.policy import Reason
-from cleaner.runtime.progress import Candidate, CleanerOffsets, Sight, judge
-from storage.log import Log
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.progress import Candidate, CleanerOffsets, Sight, judge
+from odradek.storage.log import Log
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.dry_run import Missing
-from cleaner.runtime.survey import Finding
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.job import CleanerSettings
+from odradek.cleaner.runtime.dry_run import Missing
+from odradek.cleaner.runtime.survey import Finding
 
 # A slot of 16 bytes for each key, of which 0.8 are in use (cleaner/passes/offset_map.py).
 _MAP_BYTES_PER_KEY = 20

@@ -17,24 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from cleaner.passes.stats import CleanResult
-from cleaner.passes.throttle import Throttle
-from cleaner.rules.quarantine import Quarantined
-from cleaner.rules.view import active_segment, glance_at
-from cleaner.rules.why import Threads
-from cleaner.runtime.asked import Outcome, Status
-from cleaner.runtime.deaths import Deaths
-from cleaner.runtime.deleter import Deleter
-from cleaner.runtime.desk import Choice, Desk, Logs
-from cleaner.runtime.dry_run import DryRuns
-from cleaner.runtime.history import HistoryStore
-from cleaner.runtime.roller import Roller
-from cleaner.runtime.survey import Noted
-from cleaner.runtime.worker import Worker
-from config.broker import BrokerConfig
-from storage.checkpoints import TopicPartition
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.passes.throttle import Throttle
+from odradek.cleaner.rules.quarantine import Quarantined
+from odradek.cleaner.rules.view import active_segment, glance_at
+from odradek.cleaner.rules.why import Threads
+from odradek.cleaner.runtime.asked import Outcome, Status
+from odradek.cleaner.runtime.deaths import Deaths
+from odradek.cleaner.runtime.deleter import Deleter
+from odradek.cleaner.runtime.desk import Choice, Desk, Logs
+from odradek.cleaner.runtime.dry_run import DryRuns
+from odradek.cleaner.runtime.history import HistoryStore
+from odradek.cleaner.runtime.roller import Roller
+from odradek.cleaner.runtime.survey import Noted
+from odradek.cleaner.runtime.worker import Worker
+from odradek.config.broker import BrokerConfig
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

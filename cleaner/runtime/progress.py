@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from cleaner.passes.facts import read_facts
-from cleaner.passes.stats import CleanResult, Counters
-from cleaner.rules.job import CleaningJob
-from cleaner.rules.policy import (
+from odradek.cleaner.passes.facts import read_facts
+from odradek.cleaner.passes.stats import CleanResult, Counters
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.rules.policy import (
     CheckpointProblem,
     DirtyRange,
     Reason,
@@ -23,11 +23,11 @@ from cleaner.rules.policy import (
     dirty_range,
     reason_to_clean,
 )
-from cleaner.rules.quarantine import Quarantine, Quarantined, Standing
-from cleaner.rules.view import Glance, LogView, glance_at, view_log
-from storage.checkpoints import TopicPartition
-from storage.directory import Checkpoints
-from storage.log import Log
+from odradek.cleaner.rules.quarantine import Quarantine, Quarantined, Standing
+from odradek.cleaner.rules.view import Glance, LogView, glance_at, view_log
+from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.directory import Checkpoints
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 

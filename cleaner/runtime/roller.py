@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from config.broker import BrokerConfig
-from config.values import INT64_MAX
-from storage.errors import StorageError
-from storage.log import Log
-from storage.segment import Segment
+from odradek.config.broker import BrokerConfig
+from odradek.config.values import INT64_MAX
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import Reason
-from cleaner.rules.quarantine import Quarantined
-from protocol.wire import encode_uuid
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.rules.quarantine import Quarantined
+from odradek.protocol.wire import encode_uuid
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.rules.due import announced_ms
-from cleaner.rules.policy import DirtyRange, Reason, dirty_range, urgency
-from cleaner.rules.quarantine import Standing
-from cleaner.rules.view import ActiveSegment, Glance, LogView, view_log
-from cleaner.rules.why import Threads
-from protocol.errors import ProtocolError
-from storage.errors import StorageError
+from odradek.cleaner.rules.due import announced_ms
+from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range, urgency
+from odradek.cleaner.rules.quarantine import Standing
+from odradek.cleaner.rules.view import ActiveSegment, Glance, LogView, view_log
+from odradek.cleaner.rules.why import Threads
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.errors import StorageError
 
 
 @dataclass(frozen=True, slots=True)

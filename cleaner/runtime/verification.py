@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cleaner.passes.stats import CleanResult
-from cleaner.passes.throttle import Pace
-from cleaner.proof.guarantees import (
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.proof.guarantees import (
     OFFSETS_UNCHANGED,
     Bounds,
     Finding,
@@ -23,14 +23,14 @@ from cleaner.proof.guarantees import (
     compare,
     final_state,
 )
-from cleaner.proof.snapshot import Snapshot, hold, note_moment
-from cleaner.proof.soundness import prove_clean_section, prove_indexes
-from cleaner.runtime.asked import Status
-from cleaner.runtime.pool import CleanerPool
-from cleaner.runtime.progress import CleanerOffsets
-from storage.errors import CorruptFile
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.cleaner.proof.snapshot import Snapshot, hold, note_moment
+from odradek.cleaner.proof.soundness import prove_clean_section, prove_indexes
+from odradek.cleaner.runtime.asked import Status
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.cleaner.runtime.progress import CleanerOffsets
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 
 
 class NotCleaned(Exception):

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
-from cleaner.errors import CleaningAborted
-from cleaner.passes.throttle import Pace
-from cleaner.runtime.look import Look, Viewpoint, look_at_all
-from cleaner.runtime.progress import CleanerOffsets, Progress, Running
-from storage.errors import DiskFailure, StaleSegments
-from storage.exchange import Exchange, carry_out
-from storage.files import FileSystem
-from storage.log import Log
-from storage.segment import Segment
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.runtime.look import Look, Viewpoint, look_at_all
+from odradek.cleaner.runtime.progress import CleanerOffsets, Progress, Running
+from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.exchange import Exchange, carry_out
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from cleaner.passes.stats import CleanResult
+    from odradek.cleaner.passes.stats import CleanResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class Worker:
     def _clean(self, running: Running) -> None:
         # Numba takes a while to load; it is not needed before there is something to clean.
         self._load_kernels()
-        from cleaner.passes.clean import clean
+        from odradek.cleaner.passes.clean import clean
 
         pace = Pace(
             self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed

@@ -11,7 +11,7 @@ AUTHORIZED_OPERATIONS_OMITTED = -(2**31)
 
 def message_classes(name: str) -> list[type]:
     """Return the declared messages of an API ("Fetch", "ApiVersions"), request first."""
-    module = importlib.import_module(f"protocol.messages.{snake_case(name)}")
+    module = importlib.import_module(f"odradek.protocol.messages.{snake_case(name)}")
     made = [cls for cls in vars(module).values() if hasattr(cls, "__message__")]
     return [cls for cls in made if cls.__module__ == module.__name__]
 

@@ -6,8 +6,8 @@ PRODUCER_FENCED (KIP-588); 3 is flexible; 4 may answer TRANSACTION_ABORTABLE (KI
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int32, int64, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int32, int64, string
 
 
 @message(key=25, versions="0-4", flexible="3+")

@@ -7,8 +7,8 @@ other, for several transactions at once, and may only ask whether partitions hav
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, int64, string
 
 
 @struct

@@ -5,8 +5,8 @@ Version notes: 1 can ask for the answer before the change is committed.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, string, uint16, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, string, uint16, uuid
 
 
 @struct

@@ -7,8 +7,8 @@ has tagged fields, so that every client can read it.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, int64, string
 
 
 @message(key=18, versions="0-4", flexible="3+")

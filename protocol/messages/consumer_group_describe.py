@@ -5,9 +5,9 @@ Version notes: 1 adds the protocol that each member speaks (KIP-1099).
 
 from __future__ import annotations
 
-from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, string, uuid
+from odradek.protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, string, uuid
 
 
 @message(key=69, versions="0-1", flexible="0+")

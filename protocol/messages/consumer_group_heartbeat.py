@@ -5,8 +5,8 @@ Version notes: 1 adds regular expressions, and members generate their own ids (K
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, string, uuid
 
 
 @struct

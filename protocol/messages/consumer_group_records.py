@@ -15,8 +15,8 @@ A null value is a tombstone. Kafka's source: GroupCoordinatorRecordHelpers.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int32, int64, octets, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int32, int64, octets, string, uuid
 
 
 @message(versions="3", flexible="none")

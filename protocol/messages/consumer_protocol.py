@@ -8,8 +8,8 @@ the end, so it is decoded as the newest known one, and later bytes are ignored
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int32, octets, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int32, octets, string
 
 
 @struct

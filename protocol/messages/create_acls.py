@@ -5,8 +5,8 @@ Version notes: 1 adds pattern types; 2 is flexible; 3 knows users as resources.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, string
 
 
 @struct

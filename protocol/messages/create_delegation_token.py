@@ -5,8 +5,8 @@ Version notes: 2 is flexible; 3 lets a principal request a token for another one
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, octets, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, octets, string
 
 
 @struct

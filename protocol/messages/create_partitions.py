@@ -5,8 +5,8 @@ Version notes: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, string
 
 
 @struct

@@ -7,8 +7,8 @@ THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 answers with the topic's id (KIP-516).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, string, uuid
 
 
 @struct

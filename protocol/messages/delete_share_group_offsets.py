@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, string, uuid
 
 
 @struct

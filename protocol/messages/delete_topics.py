@@ -6,8 +6,8 @@ Version notes: 4 is flexible; 5 adds error messages, and may answer THROTTLING_Q
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, string, uuid
 
 
 @struct

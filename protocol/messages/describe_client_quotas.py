@@ -5,8 +5,8 @@ Version notes: 1 is flexible.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, float64, int8, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, float64, int8, int16, int32, string
 
 
 @struct

@@ -6,9 +6,9 @@ Version notes: 1 can ask controllers about themselves (KIP-919); 2 includes fenc
 
 from __future__ import annotations
 
-from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, string
+from odradek.protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, string
 
 
 @message(key=60, versions="0-2", flexible="0+")

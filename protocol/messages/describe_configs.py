@@ -8,8 +8,8 @@ Version notes: 1 adds each value's source and synonyms; 3 adds type and document
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, string
 
 
 @struct

@@ -5,8 +5,8 @@ Version notes: 2 is flexible; 3 adds the principal that requested each token (KI
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, octets, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, octets, string
 
 
 @struct

@@ -6,9 +6,9 @@ answers GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043), older one
 
 from __future__ import annotations
 
-from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, octets, string
+from odradek.protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, octets, string
 
 
 @message(key=15, versions="0-6", flexible="5+")

@@ -6,8 +6,8 @@ Version notes: 2 is flexible; 3 has an error code for all; 4 adds the size of th
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, int64, string
 
 
 @struct

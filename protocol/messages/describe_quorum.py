@@ -6,8 +6,8 @@ error messages, directory ids and the endpoints of the controllers (KIP-853).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string, uint16, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string, uint16, uuid
 
 
 @struct

@@ -5,8 +5,8 @@ Version 1 adds the lag (KIP-1226).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string, uuid
 
 
 @struct

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string
 
 
 @message(key=65, versions="0", flexible="0+")

@@ -7,8 +7,8 @@ the next transaction (KIP-890).
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import boolean, int16, int32, int64, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import boolean, int16, int32, int64, string
 
 
 @message(key=26, versions="0-5", flexible="3+")

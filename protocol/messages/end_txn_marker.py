@@ -8,8 +8,8 @@ A marker is alone in a control batch:
 
 from __future__ import annotations
 
-from protocol.schema import message
-from protocol.wire import int32
+from odradek.protocol.schema import message
+from odradek.protocol.wire import int32
 
 
 @message(versions="0", flexible="none")

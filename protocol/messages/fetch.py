@@ -7,8 +7,8 @@ epoch (KIP-595); 13 names topics by id (KIP-516); 15 moves the replica id into r
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import ZERO_UUID, int8, int16, int32, int64, records, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import ZERO_UUID, int8, int16, int32, int64, records, string, uuid
 
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1

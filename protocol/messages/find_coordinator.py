@@ -7,8 +7,8 @@ adds share groups, whose key reads "group:topic id:partition" (KIP-932).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, string
 
 
 @message(key=10, versions="0-6", flexible="3+")

@@ -13,8 +13,8 @@ consumer protocol (KIP-848) and its successors.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import ZERO_UUID, int32, int64, octets, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import ZERO_UUID, int32, int64, octets, string, uuid
 
 
 @message(versions="0-1", flexible="none")

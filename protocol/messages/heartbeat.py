@@ -5,8 +5,8 @@ Version notes: 1 adds the throttle time; 3 static membership (KIP-345); 4 is fle
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int32, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int32, string
 
 
 @message(key=12, versions="0-4", flexible="4+")

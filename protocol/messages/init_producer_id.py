@@ -7,8 +7,8 @@ not stable in Kafka 4.3 and not declared here.
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int32, int64, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int32, int64, string
 
 
 @message(key=22, versions="0-5", flexible="2+")

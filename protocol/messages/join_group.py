@@ -8,8 +8,8 @@ membership (KIP-345); 6 is flexible; 7 names the protocol type (KIP-559); 8 carr
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, octets, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, octets, string
 
 
 @struct

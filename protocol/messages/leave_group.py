@@ -6,8 +6,8 @@ carries a reason (KIP-800).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, string
 
 
 @struct

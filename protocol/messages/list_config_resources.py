@@ -5,8 +5,8 @@ Version notes: 0 lists client metrics subscriptions only (KIP-714); 1 lists any 
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, string
 
 _CLIENT_METRICS = 16
 

@@ -6,8 +6,8 @@ Version notes: 1 adds the throttle time; 3 is flexible; 4 filters by state (KIP-
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, string
 
 
 @message(key=16, versions="0-5", flexible="3+")

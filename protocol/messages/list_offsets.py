@@ -11,8 +11,8 @@ look-ups (KIP-1075); 11 permits -6 (KIP-1023).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, int64, string
 
 
 @struct

@@ -6,8 +6,8 @@ that a regular expression matches (KIP-1152).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string
 
 
 @message(key=66, versions="0-2", flexible="0+")

@@ -8,9 +8,9 @@ authorized operations; 9 is flexible; 10 adds topic ids, which a request may use
 
 from __future__ import annotations
 
-from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, string, uuid
+from odradek.protocol.messages import AUTHORIZED_OPERATIONS_OMITTED
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, string, uuid
 
 
 @struct

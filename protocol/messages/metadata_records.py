@@ -11,8 +11,8 @@ together (KIP-868).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import (
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import (
     boolean,
     float64,
     int8,

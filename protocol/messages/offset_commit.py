@@ -7,8 +7,8 @@ leader epoch; 7 static membership (KIP-345); 8 is flexible; 9 also serves the co
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string, uuid
 
 
 @struct

@@ -7,8 +7,8 @@ once (KIP-709); 9 adds the member, for the consumer protocol (KIP-848); 10 names
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, int64, string, uuid
 
 
 @struct

@@ -6,8 +6,8 @@ reader that may see past the high watermark; 4 is flexible.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, string
 
 
 @struct

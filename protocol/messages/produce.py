@@ -9,8 +9,8 @@ names topics by id (KIP-516).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, int64, records, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, int64, records, string, uuid
 
 
 @struct

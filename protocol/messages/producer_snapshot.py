@@ -8,8 +8,8 @@ ProducerStateManager.
 
 from __future__ import annotations
 
-from protocol.schema import message, struct
-from protocol.wire import int16, int32, int64, uint32
+from odradek.protocol.schema import message, struct
+from odradek.protocol.wire import int16, int32, int64, uint32
 
 
 @struct

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import boolean, int8, int16, int32, octets, uuid
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import boolean, int8, int16, int32, octets, uuid
 
 
 @message(key=72, versions="0", flexible="0+")

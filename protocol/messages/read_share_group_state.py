@@ -5,8 +5,8 @@ Between brokers: the leader of the partition sends it to the coordinator of the 
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, int64, string, uuid
 
 
 @struct

@@ -5,8 +5,8 @@ Version notes: 2 is flexible.
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int32, int64, octets
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int32, int64, octets
 
 
 @message(key=39, versions="1-2", flexible="2+")

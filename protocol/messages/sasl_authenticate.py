@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int64, octets, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int64, octets, string
 
 
 @message(key=36, versions="0-2", flexible="2+")

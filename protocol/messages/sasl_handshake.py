@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, string
 
 
 @message(key=17, versions="0-1", flexible="none")

@@ -5,8 +5,8 @@ Version 2 adds acknowledgements that renew a lock (KIP-1222).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, int64, string, uuid
 
 
 @struct

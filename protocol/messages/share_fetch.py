@@ -6,8 +6,8 @@ max_records is meant (KIP-1206) and acknowledgements that renew a lock (KIP-1222
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, int64, records, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, int64, records, string, uuid
 
 
 @struct

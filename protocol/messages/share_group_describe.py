@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int16, int32, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int16, int32, string, uuid
 
 
 @message(key=77, versions="1", flexible="1+")

@@ -13,8 +13,8 @@ version to decode with; in a value it is the version of the layout. A null value
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int32, int64, string, uuid
 
 
 @message(versions="10", flexible="none")

@@ -11,8 +11,8 @@ A snapshot is the whole state of a share-partition; the updates after it have it
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, int64, string, uuid
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, int64, string, uuid
 
 
 @message(versions="0", flexible="none")

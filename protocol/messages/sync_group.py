@@ -6,8 +6,8 @@ protocol type and protocol, which must be the group's (KIP-559).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int16, int32, octets, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int16, int32, octets, string
 
 
 @struct

@@ -9,8 +9,8 @@ A null value is a tombstone: the transactional id has expired.
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import int8, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import int8, int16, int32, int64, string
 
 
 @message(versions="0", flexible="none")

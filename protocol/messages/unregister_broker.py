@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import field, message
-from protocol.wire import int16, int32, string
+from odradek.protocol.schema import field, message
+from odradek.protocol.wire import int16, int32, string
 
 
 @message(key=64, versions="0", flexible="0+")

@@ -7,8 +7,8 @@ version that the marker follows (KIP-1228).
 
 from __future__ import annotations
 
-from protocol.schema import field, message, struct
-from protocol.wire import boolean, int8, int16, int32, int64, string
+from odradek.protocol.schema import field, message, struct
+from odradek.protocol.wire import boolean, int8, int16, int32, int64, string
 
 
 @struct

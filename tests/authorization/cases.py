@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from broker.api_table import API_VERSIONS
-from protocol.batches import (
+from odradek.broker.api_table import API_VERSIONS
+from odradek.protocol.batches import (
     Record,
     encode_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages import message_classes
-from protocol.schema import fields_of, info_of
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import fields_of, info_of
 from tests.authorization.rules import Rule
 
 NODE_ID = 1

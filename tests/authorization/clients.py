@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
 
 ADMINISTRATOR = "127.0.0.1"
 TIMEOUT_S = 60

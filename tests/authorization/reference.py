@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from broker.api_table import APIS
+from odradek.broker.api_table import APIS
 from tests.authorization.rules import FREE, IMPLIES, RULES
 
 _HEAD = """# Who may do what

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
 
 Right = tuple[Operation, ResourceKind]
 Rights = frozenset[Right]

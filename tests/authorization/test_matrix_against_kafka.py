@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.api_table import APIS
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from config.acl import STANDARD_AUTHORIZER
-from protocol.errors import ErrorCode
+from odradek.broker.api_table import APIS
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.errors import ErrorCode
 from tests.authorization.cases import (
     CASES,
     codes,

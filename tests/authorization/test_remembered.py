@@ -7,14 +7,14 @@ import logging
 
 import pytest
 
-from broker.context import RequestContext
-from broker.counters.authorization import AuthorizationCounts
-from broker.hosts.listener import Listener
-from broker.security import audit
-from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.authorizer import AclAuthorizer
+from odradek.broker.context import RequestContext
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.security import audit
+from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorizer import AclAuthorizer
 from tests.broker.live import on_uvloop
 
 NAMES = ["a", "b", "a", "c"]

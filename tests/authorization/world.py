@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from broker.security.authorization import CLUSTER_NAME, ResourceKind
-from broker.security.authorized_operations import Operation
-from protocol.errors import ErrorCode
-from protocol.messages import message_classes
-from protocol.wire import encode_uuid
+from odradek.broker.security.authorization import CLUSTER_NAME, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import message_classes
+from odradek.protocol.wire import encode_uuid
 from tests.authorization.cases import Names, made
 from tests.authorization.clients import ADMINISTRATOR, Client
 from tests.authorization.rules import RULES, Rights

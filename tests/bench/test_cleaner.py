@@ -11,8 +11,8 @@ import pytest
 from bench.cleaner import main
 from bench.cleaner_load import TOPIC
 from bench.cleaner_report import runs, total
-from cleaner.passes.stats import CleanResult, report
-from cleaner.rules.policy import Reason
+from odradek.cleaner.passes.stats import CleanResult, report
+from odradek.cleaner.rules.policy import Reason
 
 _MB = 1 << 20
 # As Apache Kafka 4.3.1 wrote it.

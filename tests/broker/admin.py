@@ -21,37 +21,37 @@ from unittest import mock
 
 import pytest
 
-from broker.api_table import API_VERSIONS
-from broker.apis import create_topics
-from broker.clock import Clock
-from broker.context import ConnectedClient, RequestContext
-from broker.counters.metrics import Metrics
-from broker.hosts.listener import Listener
-from broker.ids import random_id
-from broker.metadata.changes import Changes
-from broker.metadata.configs import Configs
-from broker.metadata.features import Features
-from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.store import MetadataStore, SqliteMetadata
-from broker.security.composition import Security
-from broker.telemetry.clients import Telemetry
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
-from config.broker import BrokerConfig
-from config.resolution import Layer, Source
-from protocol.batches import Record, encode_batch
-from protocol.compiler import decode, encode
-from protocol.messages.create_topics import (
+from odradek.broker.api_table import API_VERSIONS
+from odradek.broker.apis import create_topics
+from odradek.broker.clock import Clock
+from odradek.broker.context import ConnectedClient, RequestContext
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.ids import random_id
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.features import Features
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.store import MetadataStore, SqliteMetadata
+from odradek.broker.security.composition import Security
+from odradek.broker.telemetry.clients import Telemetry
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.registry import Topics
+from odradek.config.broker import BrokerConfig
+from odradek.config.resolution import Layer, Source
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.schema import info_of
-from storage.directory import LogDirectory
-from storage.files import FileSystem, RealFileSystem
-from storage.log import Log
+from odradek.protocol.schema import info_of
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.log import Log
 
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
-from protocol.compression import Codec, compress
+from odradek.protocol.compression import Codec, compress
 from tests.broker.append_peers import Topics
 from tests.broker.raw_batches import RawBatch, RawRecord, header_bytes, section
 

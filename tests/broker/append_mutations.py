@@ -6,8 +6,8 @@ import struct
 
 from hypothesis import strategies as st
 
-from protocol.batches import HEADER_SIZE
-from protocol.compression import Codec, compress
+from odradek.protocol.batches import HEADER_SIZE
+from odradek.protocol.compression import Codec, compress
 from tests.broker.append_cases import HOUR_MS, NOW_MS
 from tests.broker.raw_batches import RawBatch, RawRecord, fix_crc, header_bytes, section
 

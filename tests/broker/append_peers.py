@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import KafkaProcess, OdradekProcess
-from protocol.batches import (
+from odradek.protocol.batches import (
     NO_TIMESTAMP,
     Record,
     check_crc,
@@ -24,23 +24,27 @@ from protocol.batches import (
     iterate_batches,
     patch_base_offset_and_epoch,
 )
-from protocol.compiler import decode
-from protocol.errors import ProtocolError
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.delete_records import (
+from odradek.protocol.compiler import decode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import read_frame
 

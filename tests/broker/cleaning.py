@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from broker.clock import Clock
-from broker.composition import Broker
-from broker.metadata.store import ResourceType
-from protocol.batches import Record, decode_records, encode_batch
-from protocol.errors import ErrorCode
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.clock import Clock
+from odradek.broker.composition import Broker
+from odradek.broker.metadata.store import ResourceType
+from odradek.protocol.batches import Record, decode_records, encode_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 from tests.broker.live import Client, client, create, live, until
 
 # Threads look every 10 ms; whatever is dirty is cleaned, and three or four batches fill a segment.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Act,
     Caller,
     CancelTimer,
@@ -24,14 +24,14 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.groups.config import ConsumerSettings, GroupConfig
-from broker.groups.consumer.effects import MatchExpressions
-from broker.groups.consumer.expressions import match_all
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.records import KeyValue, decode_record, encode_record
-from broker.groups.shard import Shard
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.broker.groups.config import ConsumerSettings, GroupConfig
+from odradek.broker.groups.consumer.effects import MatchExpressions
+from odradek.broker.groups.consumer.expressions import match_all
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.records import KeyValue, decode_record, encode_record
+from odradek.broker.groups.shard import Shard
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

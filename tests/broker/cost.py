@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import OdradekProcess
-from protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import peak_bytes, reset_peak
 

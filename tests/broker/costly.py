@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.api_table import Api
-from protocol.compiler import encode
-from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, TAG_BYTES, item_bytes
-from protocol.frames import encode_request
-from protocol.messages import message_classes
-from protocol.schema import Field, fields_of, info_of
-from protocol.wire import uvarint
+from odradek.broker.api_table import Api
+from odradek.protocol.compiler import encode
+from odradek.protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, TAG_BYTES, item_bytes
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import Field, fields_of, info_of
+from odradek.protocol.wire import uvarint
 from tests.protocol.dense import arrays
 
 # Gives the value of a field of some class that is no struct, for the item of a rank.

@@ -12,39 +12,39 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import OdradekProcess
-from broker.metadata.store import ResourceType
-from broker.security.acls import AclKind, AclOperation, PatternType, Permission
-from protocol.messages.add_partitions_to_txn import (
+from odradek.broker.metadata.store import ResourceType
+from odradek.broker.security.acls import AclKind, AclOperation, PatternType, Permission
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.alter_client_quotas import (
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.admin import creatable
 from tests.broker.doors import DOORS, USER, Door
 from tests.broker.kafka_peer import Peer

@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
-from protocol.batches import iterate_batches
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.offset_fetch import (
+from odradek.protocol.batches import iterate_batches
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -59,8 +59,8 @@ DOORS = {
 
 
 def _authenticate(peer: Peer) -> None:
-    from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-    from protocol.messages.sasl_handshake import SaslHandshakeRequest
+    from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+    from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
     assert peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     token = f"\0{USER}\0{PASSWORD}".encode()

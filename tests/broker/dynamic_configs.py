@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port
-from config.effective import BROKER_OPTION
-from config.errors import ConfigError
-from config.values import Kind
+from odradek.config.effective import BROKER_OPTION
+from odradek.config.errors import ConfigError
+from odradek.config.values import Kind
 from tests.broker.certificates import Authority
 
 AUTHORITY = Authority()

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from broker.context import RequestContext
-from broker.coordination.effects import Producer
-from broker.coordination.seams import StoredBatch
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import KeyValue
-from broker.hosts.listener import Listener
-from protocol.batches import NO_PRODUCER_ID
-from storage.transactions import Marker
+from odradek.broker.context import RequestContext
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.coordination.seams import StoredBatch
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.records import KeyValue
+from odradek.broker.hosts.listener import Listener
+from odradek.protocol.batches import NO_PRODUCER_ID
+from odradek.storage.transactions import Marker
 
 TOPIC_ID = bytes(range(16))
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
-from broker.coordination.deadlines import Deadlines
-from broker.coordination.effects import (
+from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
@@ -29,37 +29,37 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.coordination.seams import InTransaction
-from broker.groups.config import GroupConfig
-from broker.groups.deletion import answered
-from broker.groups.effects import Ticket
-from broker.groups.records import GroupRecord, KeyValue, decode_record, encode_record
-from broker.groups.shard import Shard
-from broker.groups.state import ClassicGroup
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import (
+from odradek.broker.coordination.seams import InTransaction
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.deletion import answered
+from odradek.broker.groups.effects import Ticket
+from odradek.broker.groups.records import GroupRecord, KeyValue, decode_record, encode_record
+from odradek.broker.groups.shard import Shard
+from odradek.broker.groups.state import ClassicGroup
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.wire import ZERO_UUID
-from storage.transactions import Marker
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.transactions import Marker
 
 GROUP = "readers"
 START_MS = 1_700_000_000_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.composition import Broker
-from protocol.batches import patch_base_offset_and_epoch, read_header
-from protocol.compression import Codec
-from protocol.records_plain import encode_record
-from storage.log import Log
+from odradek.broker.composition import Broker
+from odradek.protocol.batches import patch_base_offset_and_epoch, read_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.records_plain import encode_record
+from odradek.storage.log import Log
 from tests.broker.live import create
 from tests.broker.raw_batches import RawBatch, RawRecord, header_bytes
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
 
 
 @contextmanager

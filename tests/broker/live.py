@@ -21,17 +21,17 @@ from typing import Any
 
 import uvloop
 
-from broker.clock import Clock, SystemClock
-from broker.composition import Broker
-from broker.topics.plans import NewTopic
-from broker.topics.topic import Topic
-from config.resolution import Layer, Source
-from protocol.batches import Record, encode_batch
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from storage.files import FileSystem, RealFileSystem
-from storage.log import Log
+from odradek.broker.clock import Clock, SystemClock
+from odradek.broker.composition import Broker
+from odradek.broker.topics.plans import NewTopic
+from odradek.broker.topics.topic import Topic
+from odradek.config.resolution import Layer, Source
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.log import Log
 
 # Long enough for a busy machine; only a test that fails waits for it.
 PATIENCE_S = 60.0

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
-from broker.process.warm_up import RECORDS_BEFORE
+from odradek.broker.process.warm_up import RECORDS_BEFORE
 
 _LOADED = "loaded kernels"
 _TIMEOUT_S = 60

@@ -22,10 +22,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from confluent_kafka.admin import ResourceType as ClientResourceType
 
-from broker.metadata.store import ResourceType
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.metadata.store import ResourceType
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from protocol.batches import Record, batch_crc, encode_batch
-from protocol.compiler import encode
-from protocol.compression import Codec
-from protocol.control import encode_end_txn_marker
-from protocol.messages import share_group_metadata
-from protocol.messages.consumer_group_records import (
+from odradek.protocol.batches import Record, batch_crc, encode_batch
+from odradek.protocol.compiler import encode
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.protocol.messages import share_group_metadata
+from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -26,16 +26,16 @@ from protocol.messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from protocol.messages.group_metadata import (
+from odradek.protocol.messages.group_metadata import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.messages.share_group_state import ShareSnapshotKey
-from protocol.messages.transaction_log import TransactionLogKey
-from protocol.schema import info_of
+from odradek.protocol.messages.share_group_state import ShareSnapshotKey
+from odradek.protocol.messages.transaction_log import TransactionLogKey
+from odradek.protocol.schema import info_of
 
 Entry = tuple[bytes | None, bytes | None]
 Batches = Sequence[bytes]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protocol.compression import Codec
-from protocol.messages.share_group_state import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.messages.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
     StateBatch,
 )
-from protocol.messages.transaction_log import (
+from odradek.protocol.messages.transaction_log import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protocol.batches import HEADER, HEADER_SIZE, LOG_OVERHEAD, batch_crc
-from protocol.compression import Codec, compress
-from protocol.records_plain import encode_varint
+from odradek.protocol.batches import HEADER, HEADER_SIZE, LOG_OVERHEAD, batch_crc
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.records_plain import encode_varint
 
 INT8, INT16, INT32, INT64 = (1 << bits - 1 for bits in (8, 16, 32, 64))
 NO_KEY = -1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.live import Client
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -14,39 +14,48 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.batches import Record, decode_records, encode_batch
-from protocol.legacy import read_stored_header
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.protocol.batches import Record, decode_records, encode_batch
+from odradek.protocol.legacy import read_stored_header
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.initialize_share_group_state import (
+from odradek.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
 )
-from protocol.messages.initialize_share_group_state import PartitionData as InitialPartition
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.read_share_group_state import PartitionData as ReadPartition
-from protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
-from protocol.messages.share_acknowledge import AcknowledgementBatch as AcknowledgedBatch
-from protocol.messages.share_acknowledge import (
+from odradek.protocol.messages.initialize_share_group_state import (
+    PartitionData as InitialPartition,
+)
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.read_share_group_state import PartitionData as ReadPartition
+from odradek.protocol.messages.read_share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadStateData,
+)
+from odradek.protocol.messages.share_acknowledge import AcknowledgementBatch as AcknowledgedBatch
+from odradek.protocol.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from protocol.messages.share_fetch import (
+from odradek.protocol.messages.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
     ShareFetchRequest,
 )
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.wire import encode_uuid
+from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.wire import encode_uuid
 from tests.broker.kafka_peer import Peer
 
 PATIENCE_S = 60.0
@@ -203,7 +212,7 @@ class ShareBroker:
 
     def create(self, name: str, partition_count: int = 1, **configs: str) -> None:
         """Create a topic, and wait until it is there."""
-        from protocol.messages.create_topics import CreatableTopicConfig
+        from odradek.protocol.messages.create_topics import CreatableTopicConfig
 
         topic = CreatableTopic(
             name=name,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis import create_acls, delete_acls, describe_acls
-from broker.context import ConnectedClient
-from broker.errors import CloseConnection, MetadataError
-from broker.metadata.store import SecurityKind, SqliteMetadata
-from broker.security import audit
-from broker.security.acls import (
+from odradek.broker.apis import create_acls, delete_acls, describe_acls
+from odradek.broker.context import ConnectedClient
+from odradek.broker.errors import CloseConnection, MetadataError
+from odradek.broker.metadata.store import SecurityKind, SqliteMetadata
+from odradek.broker.security import audit
+from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
@@ -24,15 +24,15 @@ from broker.security.acls import (
     from_row,
     to_row,
 )
-from broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import Principal
-from config.acl import STANDARD_AUTHORIZER
-from config.errors import ConfigError
-from protocol.errors import ErrorCode
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from protocol.messages.describe_acls import DescribeAclsRequest
+from odradek.broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import Principal
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.config.errors import ConfigError
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest
 from tests.broker.admin import Admin, admin, versions
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
@@ -196,7 +196,7 @@ async def test_filters_that_mean_the_same_are_answered_within_bounds(
 async def test_one_request_changes_no_more_than_kafkas_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.security.acl_changes._CHANGED_MAX", 2)
+    monkeypatch.setattr("odradek.broker.security.acl_changes._CHANGED_MAX", 2)
     async with admin(tmp_path, SETTINGS) as broker:
         three = [creation(resource_name=name) for name in ("a", "b", "c")]
         too_many = (

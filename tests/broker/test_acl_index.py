@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.authorizer import AclAuthorizer
-from broker.security.principals import Principal
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.authorization import Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorizer import AclAuthorizer
+from odradek.broker.security.principals import Principal
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ANN = Requester(Principal("User", "ann"), "10.0.0.1", 3, 12, "a-client", "PLAINTEXT")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.acl_search import AclSearch
-from broker.security.acls import (
+from odradek.broker.security.acl_search import AclSearch
+from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from config.acl import STANDARD_AUTHORIZER
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from protocol.messages.describe_acls import DescribeAclsRequest
-from protocol.schema import info_of
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest
+from odradek.protocol.schema import info_of
 from tests.broker.kafka_peer import Peer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -19,43 +19,46 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess
-from broker.api_table import BY_KEY
-from protocol.compiler import decode
-from protocol.errors import ErrorCode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes, snake_case
-from protocol.messages.alter_configs import AlterableConfig as NewConfig
-from protocol.messages.alter_configs import AlterConfigsRequest
-from protocol.messages.alter_configs import AlterConfigsResource as NewConfigs
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_partitions import (
+from odradek.broker.api_table import BY_KEY
+from odradek.protocol.compiler import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes, snake_case
+from odradek.protocol.messages.alter_configs import AlterableConfig as NewConfig
+from odradek.protocol.messages.alter_configs import AlterConfigsRequest
+from odradek.protocol.messages.alter_configs import AlterConfigsResource as NewConfigs
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_records import (
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs import (
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.offset_for_leader_epoch import (
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.schema import info_of
-from protocol.wire import ZERO_UUID
+from odradek.protocol.schema import info_of
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import Admin, admin, creatable
 
 SETTINGS = {
@@ -329,7 +332,7 @@ def _only_asks(request: Any) -> bool:
 
 async def _ask_ours(broker: Admin, request: Any) -> Any:
     api = BY_KEY[info_of(type(request)).key]
-    handle = importlib.import_module(f"broker.apis.{snake_case(api.name)}").handle
+    handle = importlib.import_module(f"odradek.broker.apis.{snake_case(api.name)}").handle
     return await broker.call(handle, request, api.last)
 
 

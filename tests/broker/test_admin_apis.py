@@ -8,31 +8,31 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api_table import API_VERSIONS
-from broker.apis import (
+from odradek.broker.api_table import API_VERSIONS
+from odradek.broker.apis import (
     api_versions,
     delete_records,
     describe_cluster,
     init_producer_id,
     offset_for_leader_epoch,
 )
-from broker.errors import MetadataError
-from protocol.compiler import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.delete_records import (
+from odradek.broker.errors import MetadataError
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.offset_for_leader_epoch import (
+from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from storage.log import Log
+from odradek.storage.log import Log
 from tests.broker.admin import (
     CLUSTER_ID,
     NODE_ID,

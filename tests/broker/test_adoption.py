@@ -10,20 +10,26 @@ from typing import Any, cast
 
 import pytest
 
-from broker.adoption.adopt import Source, carry_out, prepare
-from broker.metadata.images import DATABASE_NAME
-from broker.metadata.store import Metadata, Resource, ResourceType, SecurityKind, SqliteMetadata
-from broker.security.acls import from_row
-from broker.security.credentials import ScramCredential
-from broker.security.quotas.entities import read_entity, read_quotas
-from broker.security.scram_users import ScramUsers
-from cli.adopt import adopt
-from config.topic import TopicConfig
-from protocol.batches import Record, encode_batch
-from protocol.messages import metadata_records as records
-from protocol.wire import encode_uuid
-from storage.directory import LogDirectory
-from storage.files import RealFileSystem
+from odradek.broker.adoption.adopt import Source, carry_out, prepare
+from odradek.broker.metadata.images import DATABASE_NAME
+from odradek.broker.metadata.store import (
+    Metadata,
+    Resource,
+    ResourceType,
+    SecurityKind,
+    SqliteMetadata,
+)
+from odradek.broker.security.acls import from_row
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.quotas.entities import read_entity, read_quotas
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.cli.adopt import adopt
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.messages import metadata_records as records
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import RealFileSystem
 from tests.broker.live import client, live, on_uvloop
 from tests.broker.moved_cluster import digests
 from tests.storage.test_kraft import WRITTEN_MS, batch, frame, write_log

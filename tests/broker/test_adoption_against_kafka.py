@@ -33,14 +33,14 @@ from confluent_kafka.admin import (
 )
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_tool
-from broker.adoption.image import ClusterImage
-from broker.metadata.store import ResourceType
-from config.acl import STANDARD_AUTHORIZER
-from protocol.messages import snake_case
-from protocol.wire import encode_uuid
-from storage.directory import METADATA_DIRECTORY
-from storage.files import RealFileSystem
-from storage.kraft import MetadataLog
+from odradek.broker.adoption.image import ClusterImage
+from odradek.broker.metadata.store import ResourceType
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.messages import snake_case
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.directory import METADATA_DIRECTORY
+from odradek.storage.files import RealFileSystem
+from odradek.storage.kraft import MetadataLog
 from tests.broker.moved_cluster import (
     CLEANED,
     KAFKA_SETTINGS,
@@ -83,7 +83,7 @@ class Move:
 
 
 def adopt(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", "adopt", *map(str, arguments)]
+    command = [sys.executable, "-m", "odradek.cli.main", "adopt", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False,
         env={"COLUMNS": "160", "PYTHONPATH": str(ROOT), "PATH": ""},

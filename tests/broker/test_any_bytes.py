@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import OdradekProcess
-from broker.api_table import APIS, Api
-from protocol.compiler import encode
-from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, item_bytes
-from protocol.frames import encode_request
-from protocol.messages import message_classes
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.schema import info_of
+from odradek.broker.api_table import APIS, Api
+from odradek.protocol.compiler import encode
+from odradek.protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, item_bytes
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.schema import info_of
 from tests.broker.doors import DOORS, Door
 from tests.broker.memory import load_kernels, peak_bytes, reset_peak
 from tests.protocol.dense import arrays, large, tiny, with_items

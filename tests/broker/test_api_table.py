@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.api_table import APIS, Api
-from broker.apis import load
-from broker.reference import markdown
-from protocol.messages import message_classes
-from protocol.schema import info_of
+from odradek.broker.api_table import APIS, Api
+from odradek.broker.apis import load
+from odradek.broker.reference import markdown
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import info_of
 
 # Advertised below what is served, as Kafka 4 does for librdkafka's sake (KAFKA-18659).
 ADVERTISED_FROM = {"Produce": 0}

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     Record,
 )
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
 from tests.broker.append_cases import CASES, STAMPED, TOPICS, Batch
 from tests.broker.append_mutations import mutations
 from tests.broker.append_peers import Outcome, Peer, Topics, both

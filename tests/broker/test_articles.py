@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from cleaner.runtime import deaths
-from protocol import batch_scan
+from odradek.cleaner.runtime import deaths
+from odradek.protocol import batch_scan
 from tests.broker.cleaning import (
     COMPACT,
     alter_topic,

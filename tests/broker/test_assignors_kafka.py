@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from broker.groups.modern import ranges, uniform
-from broker.groups.modern.hashing import group_hash, topic_hash
-from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
-from broker.groups.modern.tables import Table, in_set_order
-from broker.orders.java import string_hash
-from protocol.wire import encode_uuid
+from odradek.broker.groups.modern import ranges, uniform
+from odradek.broker.groups.modern.hashing import group_hash, topic_hash
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
+from odradek.broker.groups.modern.tables import Table, in_set_order
+from odradek.broker.orders.java import string_hash
+from odradek.protocol.wire import encode_uuid
 from tests.protocol.kafka_jars import LIBS, require_jars
 
 pytestmark = pytest.mark.kafka

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.security import audit
-from broker.security.acls import (
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.security import audit
+from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
@@ -27,10 +27,10 @@ from broker.security.acls import (
     PatternType,
     Permission,
 )
-from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.authorizer import AclAuthorizer
-from broker.security.principals import Principal
+from odradek.broker.security.authorization import Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorizer import AclAuthorizer
+from odradek.broker.security.principals import Principal
 from tests.protocol.kafka_jars import LIBS, require_jars
 
 pytestmark = pytest.mark.kafka

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.network.backpressure import Backpressure
+from odradek.broker.network.backpressure import Backpressure
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import (
     ORDINARY,

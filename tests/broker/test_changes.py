@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from broker.metadata.changes import Changes
+from odradek.broker.metadata.changes import Changes
 
 
 def test_changes_do_not_overlap() -> None:

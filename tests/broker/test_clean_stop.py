@@ -15,11 +15,11 @@ from unittest import mock
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.network.dispatch import Dispatcher
-from cleaner.runtime.history import FILE_NAME, HistoryStore
-from cleaner.runtime.runs import Run, decode_run
-from storage.checkpoints import CLEANER_OFFSETS
-from storage.directory import Checkpoints, LogDirectory
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.cleaner.runtime.history import FILE_NAME, HistoryStore
+from odradek.cleaner.runtime.runs import Run, decode_run
+from odradek.storage.checkpoints import CLEANER_OFFSETS
+from odradek.storage.directory import Checkpoints, LogDirectory
 from tests.broker.cleaning import cleaning, new_log, numbered, put
 from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
 from tests.broker.siege import Sender, read_all
@@ -63,9 +63,10 @@ async def test_requests_that_a_stop_left_unanswered_are_known_when_sent_again(
         await create(broker, "orders")
         disk = threading.Event()
         with (
-            mock.patch("broker.composition._DRAIN_S", 0.0),
+            mock.patch("odradek.broker.composition._DRAIN_S", 0.0),
             mock.patch(
-                "broker.durability.group_commit._sync", lambda _: disk.wait(PATIENCE_S) and {}
+                "odradek.broker.durability.group_commit._sync",
+                lambda _: disk.wait(PATIENCE_S) and {},
             ),
         ):
             one.send(*requests, version=8)

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess
-from protocol.batches import BatchHeader, Record
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import BatchHeader, Record
+from odradek.storage.transactions import AbortedTransaction
 from tests.broker.moved_cluster import (
     KAFKA_SETTINGS,
     PATIENCE_S,
@@ -72,7 +72,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         filled.stop()
         for broker in (kafka, odradek):
             shutil.copytree(filled.data, broker.data)
-        adopt = [sys.executable, "-m", "cli.main", "adopt", str(odradek.data)]
+        adopt = [sys.executable, "-m", "odradek.cli.main", "adopt", str(odradek.data)]
         subprocess.run(adopt, cwd=ROOT, check=True, capture_output=True, timeout=60)
         for broker in (kafka, odradek):
             broker.start()

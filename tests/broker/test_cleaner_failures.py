@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from broker.composition import Broker
-from cleaner.rules.quarantine import RETRY_MIN_MS, Quarantined
-from cleaner.runtime import deaths, look
-from cleaner.runtime.desk import Desk
-from cleaner.runtime.pool import CleanerPool
-from cleaner.runtime.progress import Candidate, Sight
-from protocol import batch_scan
-from storage.checkpoints import CLEANER_OFFSETS
-from storage.log import Log
-from storage.segment import LOG
+from odradek.broker.composition import Broker
+from odradek.cleaner.rules.quarantine import RETRY_MIN_MS, Quarantined
+from odradek.cleaner.runtime import deaths, look
+from odradek.cleaner.runtime.desk import Desk
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.cleaner.runtime.progress import Candidate, Sight
+from odradek.protocol import batch_scan
+from odradek.storage.checkpoints import CLEANER_OFFSETS
+from odradek.storage.log import Log
+from odradek.storage.segment import LOG
 from tests.broker.cleaning import (
     MovedClock,
     alter_broker,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.observability.exposition.snapshot import take_snapshot
-from storage.log import Log
-from storage.segment import LOG
+from odradek.broker.composition import Broker
+from odradek.broker.observability.exposition.snapshot import take_snapshot
+from odradek.storage.log import Log
+from odradek.storage.segment import LOG
 from tests.broker.live import append, batch, counting_turns, create, live, on_uvloop, until
 from tests.broker.test_metrics import parse, value
 from tests.broker.web import SETTINGS, get, post, request

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.metadata.store import ResourceType
-from broker.topics import names as topic_names
-from cleaner.rules.job import CleaningJob
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
+from odradek.broker.composition import Broker
+from odradek.broker.metadata.store import ResourceType
+from odradek.broker.topics import names as topic_names
+from odradek.cleaner.rules.job import CleaningJob
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from storage.segment import CLEANED
+from odradek.storage.segment import CLEANED
 from tests.broker.cleaning import (
     alter,
     alter_broker,
@@ -49,7 +49,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CleaningJob]]:
     """Every job that a thread has begun."""
-    from cleaner.passes import clean as module
+    from odradek.cleaner.passes import clean as module
 
     begun: list[CleaningJob] = []
     really = module.clean

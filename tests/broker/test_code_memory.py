@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import ROOT
-from broker.process.code_memory import unchanged
+from odradek.broker.process.code_memory import unchanged
 
 COMPILER = "/usr/lib/python3/llvmlite/binding/libllvmlite.so"
 TAIL = ("VmFlags: rd mr mw me",)
@@ -56,7 +56,7 @@ def test_mappings_that_were_written_to_are_kept_even_if_swapped_out(
 def test_code_that_was_given_back_runs_again() -> None:
     program = """
 import hashlib, json, sqlite3, ssl, zlib
-from broker.process.code_memory import compiler_given_back, give_code_back
+from odradek.broker.process.code_memory import compiler_given_back, give_code_back
 
 def work():
     with sqlite3.connect(":memory:") as database:
@@ -81,7 +81,7 @@ def test_the_compilers_code_goes_again_and_again_while_it_is_used() -> None:
     program = """
 import ctypes, re, time
 from pathlib import Path
-from broker.process.code_memory import compiler_given_back
+from odradek.broker.process.code_memory import compiler_given_back
 
 PAGE = 4096
 # Where the code is; what of it is resident has to be asked again.

@@ -9,15 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.answers.config_operations import APPEND, DELETE, SET, SUBTRACT, Edit, Wish, alteration
-from broker.apis import alter_configs, describe_configs, incremental_alter_configs
-from broker.errors import CloseConnection
-from broker.metadata.store import Resource, ResourceType
-from config.resolution import Source
-from protocol.errors import ErrorCode
-from protocol.messages import alter_configs as replacing
-from protocol.messages import incremental_alter_configs as changing
-from protocol.messages.describe_configs import (
+from odradek.broker.answers.config_operations import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    Edit,
+    Wish,
+    alteration,
+)
+from odradek.broker.apis import alter_configs, describe_configs, incremental_alter_configs
+from odradek.broker.errors import CloseConnection
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.config.resolution import Source
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import alter_configs as replacing
+from odradek.protocol.messages import incremental_alter_configs as changing
+from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

@@ -15,25 +15,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.hosts.listener import Listener
-from broker.network.backpressure import Backpressure
-from broker.network.connection import Connection
-from broker.network.dispatch import Dispatcher
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.frames import FrameReader
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.network.backpressure import Backpressure
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.frames import FrameReader
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 
 SHARED_BYTES = 64
@@ -272,7 +276,7 @@ async def test_many_requests_of_one_reading_let_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script, other = Script(), Script()
-    monkeypatch.setattr("broker.network.connection.perf_counter", lambda: script.clock_s)
+    monkeypatch.setattr("odradek.broker.network.connection.perf_counter", lambda: script.clock_s)
     made, wire = connect(script)
     count = 200
     data = b"".join(framed(ORDINARY + struct.pack(">i?", number, True)) for number in range(count))

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from broker.groups.config import ConsumerSettings
-from broker.groups.consumer.member import MemberState
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.broker.groups.config import ConsumerSettings
+from odradek.broker.groups.consumer.member import MemberState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from storage.errors import DiskFailure
+from odradek.storage.errors import DiskFailure
 from tests.broker.consumer_world import AT_ONCE, GROUP, ConsumerWorld
 from tests.broker.group_fakes import TOPIC_ID, Bench
 from tests.broker.group_world import subscription

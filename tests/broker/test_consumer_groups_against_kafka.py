@@ -16,44 +16,50 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess
-from broker.errors import Refusal
-from broker.groups.config import ConsumerSettings, GroupConfig
-from broker.groups.consumer import checks, descriptions, embedded, heartbeats
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.records import ConsumerRecord, Kind
-from broker.groups.modern.tables import PLACES, in_set_order
-from broker.groups.records import GroupRecord, OffsetRecord, Record, decode_record
-from broker.orders.java import uuid_hash
-from protocol.batches import decode_records, iterate_batches
-from protocol.compiler import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import (
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.config import ConsumerSettings, GroupConfig
+from odradek.broker.groups.consumer import checks, descriptions, embedded, heartbeats
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
+from odradek.broker.groups.modern.tables import PLACES, in_set_order
+from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record, decode_record
+from odradek.broker.orders.java import uuid_hash
+from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import (
+from odradek.protocol.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.admin import creatable
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import ToldTopics

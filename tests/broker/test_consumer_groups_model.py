@@ -15,9 +15,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups.consumer.group import ConsumerGroup, ConsumerState
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import TopicPartitions
+from odradek.broker.groups.consumer.group import ConsumerGroup, ConsumerState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
 from tests.broker.group_fakes import ToldTopics
 from tests.profiles import examples

@@ -18,20 +18,24 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from protocol.batches import Record, encode_batch
-from protocol.compiler import decode
-from protocol.compression import Codec
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.messages.list_offsets import (
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compiler import decode
+from odradek.protocol.compression import Codec
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.admin import creatable
 from tests.broker.test_connection import fetch
 

@@ -11,16 +11,16 @@ from unittest import mock
 
 import pytest
 
-from broker.composition import Broker
-from protocol.compression import Codec
-from protocol.messages.list_offsets import (
+from odradek.broker.composition import Broker
+from odradek.protocol.compression import Codec
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.records_plain import first_at_or_after_plain
-from storage import reading
-from storage.log import Log
+from odradek.protocol.records_plain import first_at_or_after_plain
+from odradek.storage import reading
+from odradek.storage.log import Log
 from tests.broker.live import Client, client, create, live, on_uvloop, until
 from tests.broker.raw_batches import RawBatch, RawRecord
 

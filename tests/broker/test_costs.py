@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from broker.api_table import APIS, Api
-from protocol.messages import message_classes
-from protocol.schema import info_of
+from odradek.broker.api_table import APIS, Api
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import info_of
 from tests.broker.cost import Cost, check_serves, measure
 from tests.broker.costly import MAIN_STYLES, STYLES, Form, forms
 from tests.broker.crowded import Crowded, crowded_broker, serving

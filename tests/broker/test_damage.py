@@ -17,13 +17,13 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
-from broker.composition import Broker
-from broker.metadata.images import COPY_NAME, DATABASE_NAME
-from broker.web.access import FILE_NAME as TOKEN
-from cleaner.runtime.history import FILE_NAME as HISTORY
-from protocol.errors import ErrorCode
-from storage.meta_properties import META
-from storage.segment import CLEANED, DELETED, KEYS, SWAP
+from odradek.broker.composition import Broker
+from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
+from odradek.broker.web.access import FILE_NAME as TOKEN
+from odradek.cleaner.runtime.history import FILE_NAME as HISTORY
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.meta_properties import META
+from odradek.storage.segment import CLEANED, DELETED, KEYS, SWAP
 from tests.broker.damage import (
     FIRST_COMMIT,
     LAST_COMMIT,

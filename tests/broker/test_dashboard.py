@@ -23,9 +23,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import OdradekProcess, end, free_port
-from broker.observability.exposition.logins import LOGINS
-from broker.observability.metrics_reference import all_families
-from protocol.messages.create_topics import (
+from odradek.broker.observability.exposition.logins import LOGINS
+from odradek.broker.observability.metrics_reference import all_families
+from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.topics.disks import Disks
-from storage.errors import DiskFailure
-from storage.files import FileSystem
+from odradek.broker.topics.disks import Disks
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import FileSystem
 from tests.simulation.faultyfs import DISK_FULL, FaultyFileSystem
 
 LOOK_MS = 500  # as often as the broker looks
@@ -110,7 +110,7 @@ def test_whatever_comes_lines_are_few_and_no_refusal_is_left_out(
         lines: list[tuple[int, str]] = []
         for level in ("error", "info"):
             patch.setattr(
-                f"broker.topics.disks.logger.{level}",
+                f"odradek.broker.topics.disks.logger.{level}",
                 lambda text, *values: lines.append((looked.now_ms, text % values)),
             )
         for step in steps:

@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 
-from broker.composition import Broker
-from broker.topics.partitions import OfflinePartition
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from odradek.broker.composition import Broker
+from odradek.broker.topics.partitions import OfflinePartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from storage.errors import DiskFailure
-from storage.files import FileSystem
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import FileSystem
 from tests.broker import test_fetch, test_produce
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.simulation.faultyfs import DISK_FULL, IO_ERROR, FaultyFileSystem

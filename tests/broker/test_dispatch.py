@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from broker.api_table import BY_KEY
-from broker.apis import load
-from broker.context import RequestContext
-from broker.errors import CloseConnection
-from broker.network.dispatch import Dispatcher
-from broker.services import Services
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.apis import load
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import CloseConnection
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.services import Services
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.broker.live import client, live, on_uvloop, until
 
 LIST_GROUPS = 16

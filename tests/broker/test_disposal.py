@@ -11,17 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.loop.disposal import free, hold_items
-from broker.network import serving
-from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.offset_for_leader_epoch import (
+from odradek.broker.loop.disposal import free, hold_items
+from odradek.broker.network import serving
+from odradek.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.pacing import Worker
+from odradek.protocol.pacing import Worker
 from tests.broker.live import client, live, on_uvloop
 
 NO_TIME_S = -1.0
@@ -103,7 +106,7 @@ async def test_large_requests_are_freed_in_slices(
 
     monkeypatch.setattr(serving, "free", free_and_note)
     # Else a response may be encoded in the turn in which it comes, which has it in its hands.
-    monkeypatch.setattr("broker.loop.slices.SLICE_S", NO_TIME_S)
+    monkeypatch.setattr("odradek.broker.loop.slices.SLICE_S", NO_TIME_S)
     partitions = [
         OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=0)
         for number in range(8_000)

@@ -18,9 +18,12 @@ from typing import Any, TypeAlias
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from config.effective import BROKER_OPTION
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs import (
+from odradek.config.effective import BROKER_OPTION
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

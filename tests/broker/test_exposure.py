@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.hosts.listener import Listener
-from broker.network.exposure import warn_of_http, warn_of_listener
-from config.layers import static_layer
-from config.resolution import Layer, Source
-from config.secret_files import open_secret_files
+from odradek.broker.hosts.listener import Listener
+from odradek.broker.network.exposure import warn_of_http, warn_of_listener
+from odradek.config.layers import static_layer
+from odradek.config.resolution import Layer, Source
+from odradek.config.secret_files import open_secret_files
 from tests.broker.live import live, on_uvloop
 from tests.broker.web import serving
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.expressions import Matching, compile_expression, is_quick, matched
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.broker.coordination.expressions import Matching, compile_expression, is_quick, matched
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.broker.live import client, create, live, on_uvloop, until
 
 # 10,000 steps of a program for each byte of a name.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.apis import api_versions, describe_quorum, update_features
-from broker.metadata.features import FEATURES
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.describe_quorum import (
+from odradek.broker.apis import api_versions, describe_quorum, update_features
+from odradek.broker.metadata.features import FEATURES
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestedPartitionData,
     RequestedTopicData,
 )
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.admin import NODE_ID, Admin, admin, creatable, create, versions
 
 ELR = "eligible.leader.replicas.version"

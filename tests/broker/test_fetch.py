@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api_table import BY_KEY
-from broker.apis import fetch
-from broker.composition import Broker
-from broker.context import RequestContext
-from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from config.acl import STANDARD_AUTHORIZER
-from protocol.batches import decode_records, iterate_batches
-from protocol.errors import ErrorCode
-from protocol.frames import FETCH_KEY
-from protocol.messages.fetch import (
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.apis import fetch
+from odradek.broker.composition import Broker
+from odradek.broker.context import RequestContext
+from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import FETCH_KEY
+from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -32,8 +32,8 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from protocol.wire import ZERO_UUID
-from storage.errors import DiskFailure
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.errors import DiskFailure
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 
 FIRST, LAST = BY_KEY[1].first, BY_KEY[1].last

@@ -17,25 +17,25 @@ from typing import Any
 
 import pytest
 
-from protocol.compiler import decode
-from protocol.compression import Codec
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_records import (
+from odradek.protocol.compiler import decode
+from odradek.protocol.compression import Codec
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.fetch import (
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
     ReplicaState,
 )
-from protocol.wire import ZERO_UUID
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import (
     SETTLE_S,

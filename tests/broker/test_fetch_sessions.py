@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import fetch
-from broker.composition import Broker
-from broker.topics.topic import Topic
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.broker.apis import fetch
+from odradek.broker.composition import Broker
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     ForgottenTopic,
     PartitionData,
     ReplicaState,
 )
-from storage.log import Log
+from odradek.storage.log import Log
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_fetch import (
     LAST,

@@ -9,9 +9,9 @@ from unittest import mock
 import aiohttp
 import pytest
 
-from broker.loop.garbage import uncollected
-from broker.observability.otlp import pusher
-from broker.web import server
+from odradek.broker.loop.garbage import uncollected
+from odradek.broker.observability.otlp import pusher
+from odradek.broker.web import server
 from tests.broker.collector import collecting
 from tests.broker.live import live, on_uvloop, until
 

@@ -10,21 +10,21 @@ from unittest import mock
 import pytest
 import re2
 
-from broker.coordination.deadlines import Deadlines
-from broker.coordination.effects import Caller
-from broker.coordination.expressions import compile_expression
-from broker.groups import joining
-from broker.groups.consumer.expressions import EXPRESSIONS_MAX, match_all
-from broker.groups.modern.subscriptions import NAMES_MAX
-from broker.groups.shard import Shard
-from broker.groups.share.groups import ShareGroups
-from broker.groups.share.heartbeats import HeartbeatAnswer
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.coordination.expressions import compile_expression
+from odradek.broker.groups import joining
+from odradek.broker.groups.consumer.expressions import EXPRESSIONS_MAX, match_all
+from odradek.broker.groups.modern.subscriptions import NAMES_MAX
+from odradek.broker.groups.shard import Shard
+from odradek.broker.groups.share.groups import ShareGroups
+from odradek.broker.groups.share.heartbeats import HeartbeatAnswer
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
 from tests.broker.live import client, live, on_uvloop

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from broker.durability.group_commit import GroupCommit
-from config.topic import TopicConfig
-from storage.directory import LogDirectory
-from storage.errors import DiskFailure
-from storage.files import File, FileSystem, RealFileSystem
-from storage.log import Log
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.config.topic import TopicConfig
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import File, FileSystem, RealFileSystem
+from odradek.storage.log import Log
 from tests.broker.live import append, batch, until
 
 

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordination.runtime import Answer
-from broker.groups import parts
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.parts import commit_in_parts, leave_in_parts
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import (
+from odradek.broker.coordination.runtime import Answer
+from odradek.broker.groups import parts
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.parts import commit_in_parts, leave_in_parts
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,7 +31,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -9,42 +9,42 @@ from typing import Any
 
 import pytest
 
-from broker.api_table import BY_KEY
-from broker.apis import load
-from broker.errors import CloseConnection
-from broker.security.authorized_operations import ALL_OF_GROUP
-from protocol.compiler import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_commit import (
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.apis import load
+from odradek.broker.errors import CloseConnection
+from odradek.broker.security.authorized_operations import ALL_OF_GROUP
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_groups import ListGroupsRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.schema import info_of
+from odradek.protocol.schema import info_of
 from tests.broker.group_fakes import TOPIC_ID, Bench, settle
 from tests.broker.group_world import code
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.offset_commit import (
+from odradek.broker.composition import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.live import PATIENCE_S, Client, client, live, on_uvloop
 
 pytestmark = pytest.mark.slow

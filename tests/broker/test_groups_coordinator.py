@@ -11,29 +11,29 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.seams import StoredBatch
-from broker.errors import Refusal
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.process.logs import TextFormatter
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.offset_commit import (
+from odradek.broker.coordination.seams import StoredBatch
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.process.logs import TextFormatter
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from storage.errors import BatchTooLarge, CorruptFile, DiskFailure
-from storage.transactions import Marker
+from odradek.storage.errors import BatchTooLarge, CorruptFile, DiskFailure
+from odradek.storage.transactions import Marker
 from tests.broker.group_fakes import Bench, settle
 from tests.broker.group_world import code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.deadlines import Deadlines
 
 KEYS = st.sampled_from("abcd")
 OPERATIONS = st.lists(

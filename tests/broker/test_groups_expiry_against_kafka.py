@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.offset_commit import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.differential import group_records
 from tests.differential.actors import Actor, Stage
 from tests.differential.play import Play

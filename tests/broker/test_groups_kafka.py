@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.records import (
+from odradek.broker.groups.records import (
     CommittedOffset,
     GroupRecord,
     KeyValue,
     OffsetRecord,
     encode_record,
 )
-from broker.orders.java import partition_for
+from odradek.broker.orders.java import partition_for
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
 from tests.protocol.kafka_jars import LIBS, require_jars

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.coordination.effects import Timer
-from broker.groups.config import GroupConfig
-from broker.groups.effects import (
+from odradek.broker.coordination.effects import Timer
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.effects import (
     GroupRemoved,
     OffsetsDeleted,
     OffsetsRemoved,
@@ -22,9 +22,9 @@ from broker.groups.effects import (
     TransactionEnded,
     UndecidedOffsetsStored,
 )
-from broker.groups.records import OffsetRecord
-from broker.groups.state import ClassicGroup, GroupState
-from protocol.errors import ErrorCode
+from odradek.broker.groups.records import OffsetRecord
+from odradek.broker.groups.state import ClassicGroup, GroupState
+from odradek.protocol.errors import ErrorCode
 from tests.broker.group_world import GROUP, World, code, subscription
 from tests.profiles import examples
 

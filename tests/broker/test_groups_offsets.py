@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups import commits
-from broker.groups.config import GroupConfig
-from broker.groups.records import OffsetRecord
-from broker.groups.state import GroupState
-from protocol.errors import ErrorCode
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.broker.groups import commits
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.records import OffsetRecord
+from odradek.broker.groups.state import GroupState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.broker.group_world import GROUP, World, subscription
 
 RETENTION_MS = GroupConfig().offsets_retention_ms

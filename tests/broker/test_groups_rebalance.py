@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from broker.groups.config import GroupConfig
-from broker.groups.membership import Member, Membership
-from broker.groups.state import GroupState
-from protocol.errors import ErrorCode
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.membership import Member, Membership
+from odradek.broker.groups.state import GroupState
+from odradek.protocol.errors import ErrorCode
 from tests.broker.group_world import (
     GROUP,
     RANGE,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.records import (
+from odradek.broker.groups.records import (
     CommittedOffset,
     GroupRecord,
     OffsetRecord,
@@ -18,9 +18,9 @@ from broker.groups.records import (
     read_committed,
     read_offset_key,
 )
-from broker.orders.java import partition_for, string_hash, string_length
-from protocol.errors import ProtocolError
-from protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
+from odradek.broker.orders.java import partition_for, string_hash, string_length
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.group_metadata import GroupMetadataValue, MemberMetadata
 
 names = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)

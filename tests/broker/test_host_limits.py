@@ -6,10 +6,10 @@ import asyncio
 import threading
 from unittest import mock
 
-from broker.hosts import addresses
-from broker.hosts import limits as host_limits
-from broker.hosts.limits import HostLimits
-from config.broker import BrokerConfig
+from odradek.broker.hosts import addresses
+from odradek.broker.hosts import limits as host_limits
+from odradek.broker.hosts.limits import HostLimits
+from odradek.config.broker import BrokerConfig
 from tests.broker.live import PATIENCE_S, on_uvloop, until
 
 

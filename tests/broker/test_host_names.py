@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 
-from broker.hosts import addresses
-from broker.hosts import names as host_names
-from broker.hosts.names import HostNames
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.hosts import addresses
+from odradek.broker.hosts import names as host_names
+from odradek.broker.hosts.names import HostNames
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,

@@ -13,15 +13,19 @@ from collections.abc import Iterator
 import pytest
 
 from bench.processes import OdradekProcess
-from config.topic import TopicConfig
-from protocol.batches import Record
-from protocol.compression import Codec, compress
-from protocol.errors import ErrorCode
-from protocol.frames import encode_request
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.admin import creatable
 from tests.broker.doors import DOORS, Door
 from tests.broker.kafka_peer import Peer

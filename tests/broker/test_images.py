@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import MetadataError
-from broker.metadata.images import COPY_NAME, DATABASE_NAME
-from broker.metadata.store import Metadata, Resource, ResourceType, SqliteMetadata, TopicRecord
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
+from odradek.broker.metadata.store import (
+    Metadata,
+    Resource,
+    ResourceType,
+    SqliteMetadata,
+    TopicRecord,
+)
 from tests.profiles import examples
 from tests.simulation.crashfs import CrashFileSystem
 
@@ -137,11 +143,11 @@ class Lines(logging.Handler):
         self.text += record.getMessage() + "\n"
 
     def __enter__(self) -> Lines:
-        logging.getLogger("broker.metadata.images").addHandler(self)
+        logging.getLogger("odradek.broker.metadata.images").addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("broker.metadata.images").removeHandler(self)
+        logging.getLogger("odradek.broker.metadata.images").removeHandler(self)
 
 
 FILLED = filled(ONE)

@@ -10,20 +10,20 @@ from typing import cast
 
 import pytest
 
-from broker.coordination.effects import Producer
-from broker.coordination.internal_log import InternalLog
-from broker.coordination.seams import KeyValue, StoredBatch
-from broker.durability.group_commit import GroupCommit
-from broker.errors import Refusal
-from broker.topics import names as topic_names
-from broker.topics.registry import Topics
-from broker.topics.topic import Topic
-from protocol.batches import Record
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.legacy import read_entry
-from storage.errors import BatchTooLarge, InvalidProducerEpoch
-from storage.transactions import Marker
+from odradek.broker.coordination.effects import Producer
+from odradek.broker.coordination.internal_log import InternalLog
+from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.errors import Refusal
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.legacy import read_entry
+from odradek.storage.errors import BatchTooLarge, InvalidProducerEpoch
+from odradek.storage.transactions import Marker
 from tests.broker.admin import NOW_MS, Admin, admin
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 

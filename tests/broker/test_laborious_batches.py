@@ -13,19 +13,19 @@ from unittest import mock
 
 import pytest
 
-from broker.composition import Broker
-from broker.context import ConnectedClient, RequestContext
-from broker.produce.appending import Appending
-from broker.produce.batch_checks import BatchChecks, Verdicts
-from broker.security.principals import Principal
-from broker.security.quotas.charge import Charge
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from storage.allowance import Allowance
-from storage.errors import InvalidRecord
-from storage.validation import CheckedBatch
+from odradek.broker.composition import Broker
+from odradek.broker.context import ConnectedClient, RequestContext
+from odradek.broker.produce.appending import Appending
+from odradek.broker.produce.batch_checks import BatchChecks, Verdicts
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.quotas.charge import Charge
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.storage.allowance import Allowance
+from odradek.storage.errors import InvalidRecord
+from odradek.storage.validation import CheckedBatch
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.broker.test_produce import request, send, stored
 from tests.broker.test_quotas import REQUEST, entity, quota

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.counters import latency
-from broker.counters.latency import BUCKET_COUNT, Times, bound_us, minus, quantile_us
+from odradek.broker.counters import latency
+from odradek.broker.counters.latency import BUCKET_COUNT, Times, bound_us, minus, quantile_us
 
 LAST_BOUND_US = int(bound_us(BUCKET_COUNT - 2))
 # Sides of a bucket are so far apart.

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
-from protocol.batches import DELETE_HORIZON_BIT, MAGIC, BatchHeader, Record
-from protocol.compression import Codec
-from protocol.legacy import decode_stored
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.list_offsets import (
+from odradek.protocol.batches import DELETE_HORIZON_BIT, MAGIC, BatchHeader, Record
+from odradek.protocol.compression import Codec
+from odradek.protocol.legacy import decode_stored
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from storage.files import RealFileSystem
-from storage.scan import whole_batches
-from storage.segment import INDEX, LOG, TIME_INDEX, file_name
+from odradek.storage.files import RealFileSystem
+from odradek.storage.scan import whole_batches
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX, file_name
 from tests.broker.admin import creatable
 from tests.broker.test_connection import fetch
 from tests.broker.test_core_against_kafka import Peer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.api_table import BY_KEY
-from broker.apis.list_offsets import (
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.apis.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -17,18 +17,18 @@ from broker.apis.list_offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from broker.composition import Broker
-from protocol.batches import Record, encode_batch
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from odradek.broker.composition import Broker
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from storage.errors import CorruptFile
-from storage.log import Log
+from odradek.storage.errors import CorruptFile
+from odradek.storage.log import Log
 from tests.broker.live import append, client, create, live, on_uvloop
 
 FIRST, LAST = BY_KEY[2].first, BY_KEY[2].last

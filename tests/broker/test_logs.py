@@ -16,21 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import ROOT, OdradekProcess
-from broker.process.logs import JsonFormatter, TextFormatter
-from storage.errors import CorruptFile
+from odradek.broker.process.logs import JsonFormatter, TextFormatter
+from odradek.storage.errors import CorruptFile
 from tests.conftest import StartBroker
 
 
 def told(template: str, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
     record = logging.LogRecord(
-        "broker.topics.registry", logging.INFO, "topics.py", 1, template, arguments, exc_info
+        "odradek.broker.topics", logging.INFO, "topics.py", 1, template, arguments, exc_info
     )
     line = JsonFormatter().format(record)
     assert "\n" not in line
     found: dict[str, Any] = json.loads(line)
     at = datetime.fromisoformat(found.pop("time"))
     assert at.timestamp() == pytest.approx(record.created, abs=0.001)
-    assert at.utcoffset() is not None and found.pop("logger") == "broker.topics.registry"
+    assert at.utcoffset() is not None and found.pop("logger") == "odradek.broker.topics"
     return found
 
 
@@ -80,15 +80,15 @@ def test_an_exception_is_a_string_with_its_trace() -> None:
 
 
 def text(template: str, *arguments: object, exc_info: Any = None) -> str:
-    record = logging.LogRecord("broker.web", logging.INFO, "", 1, template, arguments, exc_info)
+    record = logging.LogRecord("odradek.web", logging.INFO, "", 1, template, arguments, exc_info)
     return TextFormatter().format(record)
 
 
 def test_nobody_writes_lines_of_his_own() -> None:
-    forged = "/x\n2026-11-23 07:00:00,000 INFO    broker.web: all is well"
+    forged = "/x\n2026-11-23 07:00:00,000 INFO    odradek.web: all is well"
     line = text("refused a wrong token path=%s", forged)
     assert line.splitlines() == [line]
-    assert line.endswith("path=/x\\n2026-11-23 07:00:00,000 INFO    broker.web: all is well")
+    assert line.endswith("path=/x\\n2026-11-23 07:00:00,000 INFO    odradek.web: all is well")
     told = text("name=%s", "\x1b]0;x\x07 \r \x85 \u2028 \u202e \x9b \udc80 é 猫")
     assert told.isprintable()
     assert told.endswith(r"name=\x1b]0;x\x07 \r \x85 \u2028 \u202e \x9b \udc80 é 猫")
@@ -105,7 +105,7 @@ def test_a_traceback_stays_as_it_is() -> None:
 
 
 def test_a_report_of_our_own_may_have_lines() -> None:
-    record = logging.LogRecord("cleaner.runtime.desk", logging.INFO, "", 1, "a\n\tb", (), None)
+    record = logging.LogRecord("odradek.cleaner", logging.INFO, "", 1, "a\n\tb", (), None)
     record.is_multiline = True
     assert TextFormatter().format(record).endswith("a\n\tb")
 
@@ -143,7 +143,7 @@ def test_all_that_a_broker_writes_is_json(tmp_path: Path) -> None:
     assert announced["listeners"] == [broker.bootstrap] and announced["data"] == [str(broker.data)]
     [created] = [line for line in lines if line["message"].startswith("created topic")]
     assert (created["topic"], created["partitions"]) == ("orders", 1)
-    assert created["logger"] == "broker.topics.registry" and created["level"] == "INFO"
+    assert created["logger"] == "odradek.broker.topics.registry" and created["level"] == "INFO"
     [cut] = [line for line in lines if line["message"].startswith("cut a tail")]
     assert (cut["file"], cut["bytes"]) == (str(segment), 4) and cut["level"] == "WARNING"
 
@@ -175,7 +175,8 @@ def test_the_time_is_as_logging_writes_it(moments: list[float], repeats: int) ->
 def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
     broker = start_broker()
     assert re.search(
-        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    broker\.network\.server: listening "
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    odradek\.broker\.network\.server: "
+        r"listening "
         rf"name=PLAINTEXT address={broker.bootstrap}$",
         broker.log_text(),
         re.M,
@@ -185,13 +186,14 @@ def test_text_stays_as_it_was(start_broker: StartBroker) -> None:
 def test_debug_is_of_the_broker_and_not_of_its_compiler() -> None:
     """Compiling the kernels would be told in 15,000 lines."""
     program = (
-        "import logging\nfrom broker.process.logs import TEXT, set_up\nset_up('DEBUG', TEXT)\n"
-        "for name in ('broker.one', 'numba.core.ssa'):\n"
+        "import logging\nfrom odradek.broker.process.logs import TEXT, set_up\n"
+        "set_up('DEBUG', TEXT)\n"
+        "for name in ('odradek.one', 'numba.core.ssa'):\n"
         "    logging.getLogger(name).debug('small')\n"
         "    logging.getLogger(name).warning('large')\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     found = re.findall(r"(\w+) +([\w.]+): \w+$", ran.stderr, re.M)
     assert found == [
-        ("DEBUG", "broker.one"), ("WARNING", "broker.one"), ("WARNING", "numba.core.ssa")
+        ("DEBUG", "odradek.one"), ("WARNING", "odradek.one"), ("WARNING", "numba.core.ssa")
     ]  # fmt: skip

@@ -18,20 +18,20 @@ from unittest import mock
 import pytest
 
 from bench.processes import ROOT, OdradekProcess
-from broker.hosts import addresses
-from broker.main import StartError, run
-from broker.metadata.images import DATABASE_NAME
-from protocol.batches import decode_records
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from odradek.broker.hosts import addresses
+from odradek.broker.main import StartError, run
+from odradek.broker.metadata.images import DATABASE_NAME
+from odradek.protocol.batches import decode_records
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
-from storage.files import RealFileSystem
-from storage.meta_properties import META
+from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
+from odradek.storage.files import RealFileSystem
+from odradek.storage.meta_properties import META
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import LONG_MS, fetch, produce
 from tests.conftest import StartBroker
@@ -156,7 +156,7 @@ async def test_a_start_that_fails_after_the_data_is_loaded_closes_it_cleanly(
     async with live(tmp_path) as broker:
         await create(broker, "orders")
     with (
-        mock.patch("broker.composition.Dispatcher", side_effect=MemoryError),
+        mock.patch("odradek.broker.composition.Dispatcher", side_effect=MemoryError),
         pytest.raises(MemoryError),
     ):
         async with live(tmp_path):
@@ -171,7 +171,7 @@ async def test_a_start_that_fails_while_data_is_loaded_leaves_no_clean_mark(
     async with live(tmp_path) as broker:
         await create(broker, "orders", 2)
     with (
-        mock.patch("broker.composition.Topics.load", side_effect=MemoryError),
+        mock.patch("odradek.broker.composition.Topics.load", side_effect=MemoryError),
         pytest.raises(MemoryError),
     ):
         async with live(tmp_path):
@@ -282,7 +282,7 @@ async def test_a_client_that_never_reads_does_not_hold_up_a_stop(tmp_path: Path)
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
         append(topic.partitions[0], *[batch(bytes(900_000))] * 20)
-        with mock.patch("broker.composition._DRAIN_S", 0.1):
+        with mock.patch("odradek.broker.composition._DRAIN_S", 0.1):
             one.send(fetch("orders", size=1 << 25), version=4)
             await until(lambda: broker.metrics.all_topics.bytes_out)
             await broker.stop()
@@ -352,7 +352,7 @@ def test_a_process_that_cannot_start_ends_with_status_1_and_one_line(tmp_path: P
                 settings.append("listeners=PLAINTEXT://127.0.0.1:0")
             arguments = [argument for setting in settings for argument in ("--set", setting)]
             done = subprocess.run(
-                [sys.executable, "-m", "cli.main", "serve", *arguments],
+                [sys.executable, "-m", "odradek.cli.main", "serve", *arguments],
                 capture_output=True,
                 text=True,
                 cwd=ROOT,
@@ -370,11 +370,11 @@ SLOW_TO_IMPORT = ("numba", "numpy", "aiohttp", "prometheus_client")
 STARTED = """
 import asyncio, sys
 from unittest import mock
-from broker import composition
-from broker.clock import SystemClock
-from config.resolution import Layer, Source
-from storage.files import RealFileSystem
-from storage.meta_properties import META
+from odradek.broker import composition
+from odradek.broker.clock import SystemClock
+from odradek.config.resolution import Layer, Source
+from odradek.storage.files import RealFileSystem
+from odradek.storage.meta_properties import META
 
 async def main():
     values = dict(one.split("=", 1) for one in sys.argv[1:])
@@ -394,5 +394,5 @@ def test_nothing_slow_is_loaded_before_the_broker_accepts_connections(tmp_path: 
         [sys.executable, "-c", STARTED, *settings], capture_output=True, text=True, cwd=ROOT
     )
     loaded = done.stdout.split()
-    assert "storage.log" in loaded, done.stderr
+    assert "odradek.storage.log" in loaded, done.stderr
     assert not set(SLOW_TO_IMPORT) & set(loaded)

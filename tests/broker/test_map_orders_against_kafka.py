@@ -8,34 +8,37 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.add_partitions_to_txn import (
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.alter_client_quotas import (
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.alter_replica_log_dirs import (
+from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_topic_partitions import (
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.broker.test_response_orders_against_kafka import ALIKE, KNOWN, same, until

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from broker.groups.membership import Member, Membership
-from broker.groups.modern.tables import NumberTimeline, Timeline
-from broker.orders.hash_map import concurrent_order
-from broker.orders.java import partition_hash, string_hash
-from broker.orders.partitions import asking_order, loading_order
-from broker.orders.scala import SMALL_MAX, table_order, trie_order
+from odradek.broker.groups.membership import Member, Membership
+from odradek.broker.groups.modern.tables import NumberTimeline, Timeline
+from odradek.broker.orders.hash_map import concurrent_order
+from odradek.broker.orders.java import partition_hash, string_hash
+from odradek.broker.orders.partitions import asking_order, loading_order
+from odradek.broker.orders.scala import SMALL_MAX, table_order, trie_order
 from tests.protocol.kafka_jars import LIBS, require_jars
 
 pytestmark = pytest.mark.kafka

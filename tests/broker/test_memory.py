@@ -57,7 +57,7 @@ def produce(broker: OdradekProcess, count: int) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     """Have all kernels in the cache, as after a first start: to compile takes more memory."""
-    subprocess.run([sys.executable, "-m", "broker.process.warm_up"], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "odradek.broker.process.warm_up"], cwd=ROOT, check=True)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import MetadataError
-from broker.metadata.images import COPY_NAME, DATABASE_NAME, Images
-from broker.metadata.store import (
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME, Images
+from odradek.broker.metadata.store import (
     Metadata,
     Resource,
     ResourceType,
@@ -21,7 +21,7 @@ from broker.metadata.store import (
     SqliteMetadata,
     TopicRecord,
 )
-from storage.files import RealFileSystem
+from odradek.storage.files import RealFileSystem
 
 TOPIC = Resource(ResourceType.TOPIC, "orders")
 
@@ -154,8 +154,8 @@ def test_changes_that_a_killed_process_had_committed_are_there(path: Path) -> No
     script = f"""
 import asyncio, os, signal
 from pathlib import Path
-from broker.metadata.store import SqliteMetadata, TopicRecord
-from storage.files import RealFileSystem
+from odradek.broker.metadata.store import SqliteMetadata, TopicRecord
+from odradek.storage.files import RealFileSystem
 
 async def main():
     store = SqliteMetadata(RealFileSystem(), [Path({str(path.parent)!r})], lambda: "a-cluster")

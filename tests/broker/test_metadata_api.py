@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis import metadata as metadata_api
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.wire import ZERO_UUID
+from odradek.broker.apis import metadata as metadata_api
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import (
     CLUSTER_ID,
     NODE_ID,

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from bench.processes import KafkaProcess, free_port, kafka_tool
-from broker.observability.metrics_reference import all_families
-from config.acl import STANDARD_AUTHORIZER
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.observability.metrics_reference import all_families
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,

@@ -12,12 +12,12 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.composition import Broker
-from broker.counters.topics import TopicCounts
-from broker.observability.exposition.group_rows import GroupRows
-from broker.observability.exposition.quota_rows import QuotaRows
-from broker.observability.exposition.render import render
-from broker.observability.exposition.snapshot import (
+from odradek.broker.composition import Broker
+from odradek.broker.counters.topics import TopicCounts
+from odradek.broker.observability.exposition.group_rows import GroupRows
+from odradek.broker.observability.exposition.quota_rows import QuotaRows
+from odradek.broker.observability.exposition.render import render
+from odradek.broker.observability.exposition.snapshot import (
     CleanerRows,
     DiskRows,
     FetchRows,
@@ -26,18 +26,22 @@ from broker.observability.exposition.snapshot import (
     Snapshot,
     SpaceRow,
 )
-from broker.observability.metrics_reference import all_families, markdown
-from cleaner.runtime.desk import Choice
-from cleaner.runtime.pool import CleanerPool, PoolStatus
-from cleaner.runtime.progress import IoBytes
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.offset_commit import (
+from odradek.broker.observability.metrics_reference import all_families, markdown
+from odradek.cleaner.runtime.desk import Choice
+from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
+from odradek.cleaner.runtime.progress import IoBytes
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 
 HTTP = {"metrics.listener": "127.0.0.1:0"}

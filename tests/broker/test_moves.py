@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from protocol.messages.alter_replica_log_dirs import (
+from odradek.broker.composition import Broker
+from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from storage.directory import LogDirectory, list_futures
-from storage.files import RealFileSystem
-from storage.log import Log
+from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.storage.directory import LogDirectory, list_futures
+from odradek.storage.files import RealFileSystem
+from odradek.storage.log import Log
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 
 SMALL = {"segment.bytes": str(1 << 20), "index.interval.bytes": "100"}

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.oauth import keys as module
-from broker.security.oauth.fetching import SIZE_MAX, FetchFailed, fetch, file_of
-from broker.security.oauth.keys import Keys
-from broker.security.oauth.validation import Header
-from config.oauth import OAuthConfig
+from odradek.broker.security.oauth import keys as module
+from odradek.broker.security.oauth.fetching import SIZE_MAX, FetchFailed, fetch, file_of
+from odradek.broker.security.oauth.keys import Keys
+from odradek.broker.security.oauth.validation import Header
+from odradek.config.oauth import OAuthConfig
 from tests.broker.live import on_uvloop, until
 from tests.broker.provider import KEYS, RSA_KEY, key_set, public_jwk, serving
 

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.oauth.jwks import BadKeySet, read_key_set
-from broker.security.oauth.validation import Claims, InvalidToken, read_header, verify
-from config.oauth import OAuthConfig
+from odradek.broker.security.oauth.jwks import BadKeySet, read_key_set
+from odradek.broker.security.oauth.validation import Claims, InvalidToken, read_header, verify
+from odradek.config.oauth import OAuthConfig
 from tests.broker import provider
 from tests.broker.provider import (
     AUDIENCE,

@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.composition import Broker
-from broker.security.principals import Principal
-from broker.security.sasl.exchange import AuthenticationFailed
-from broker.security.sasl.oauthbearer import ClientFirst, read_first
-from config.effective import resolve_broker
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
+from odradek.broker.composition import Broker
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.sasl.exchange import AuthenticationFailed
+from odradek.broker.security.sasl.oauthbearer import ClientFirst, read_first
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.live import PATIENCE_S, Client, client, live, on_uvloop, until
 from tests.broker.provider import (
     AUDIENCE,

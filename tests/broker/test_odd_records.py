@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.coordination.seams import KeyValue, StoredBatch
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import OffsetRecord, decode_record
-from broker.shares import state_records
-from broker.transactions import records as transaction_records
-from broker.transactions import state
-from broker.transactions.state import Transaction
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.group_metadata import GroupMetadataKey
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from protocol.messages.transaction_log import PartitionsSchema
+from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.records import OffsetRecord, decode_record
+from odradek.broker.shares import state_records
+from odradek.broker.transactions import records as transaction_records
+from odradek.broker.transactions import state
+from odradek.broker.transactions.state import Transaction
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.group_metadata import GroupMetadataKey
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from odradek.protocol.messages.transaction_log import PartitionsSchema
 from tests.broker.group_fakes import ToldLoop, ToldTopics
 from tests.broker.poison import classic, consumer, entry, offset
 from tests.broker.poison_states import snapshot, transaction

@@ -14,48 +14,51 @@ from typing import Any
 
 import pytest
 
-from protocol.compiler import encode
-from protocol.errors import ErrorCode
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.protocol.compiler import encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.describe_user_scram_credentials import (
+from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from odradek.protocol.messages.list_groups import ListGroupsRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 

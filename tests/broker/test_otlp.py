@@ -27,13 +27,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import ROOT, OdradekProcess
-from broker.observability.otlp import encoding
-from broker.observability.otlp.encoding import Origin, requests
-from broker.observability.otlp.pusher import Trouble
-from config.effective import resolve_broker
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from protocol.messages.api_versions import ApiVersionsRequest
+from odradek.broker.observability.otlp import encoding
+from odradek.broker.observability.otlp.encoding import Origin, requests
+from odradek.broker.observability.otlp.pusher import Trouble
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.collector import Collector, accept, collecting
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.conftest import StartBroker
@@ -197,7 +197,7 @@ async def test_a_collector_that_is_none_holds_nothing_up(
     causes = {"nobody": "Connection refused", "another protocol": "it does not speak HTTP"}
     # A collector that answers has the time to; one that does not is left soon.
     timeout_s = 60.0 if kind in causes else 0.3
-    monkeypatch.setattr("broker.observability.otlp.pusher._TIMEOUT_S", timeout_s)
+    monkeypatch.setattr("odradek.broker.observability.otlp.pusher._TIMEOUT_S", timeout_s)
     with socket.create_server(("127.0.0.1", 0)) as server, collecting() as collector:
         port = server.getsockname()[1]
         if kind == "nobody":
@@ -256,13 +256,13 @@ async def test_a_collector_behind_tls_has_to_show_a_certificate_that_is_trusted(
 
 def test_nothing_of_it_is_imported_while_it_is_off() -> None:
     program = (
-        "import sys, broker.main; from config.effective import resolve_broker; "
+        "import sys, odradek.broker.main; from odradek.config.effective import resolve_broker; "
         "resolve_broker([]); print([one for one in sys.modules if 'otlp' in one])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['config.otlp']"
+    assert done.stdout.strip() == "['odradek.config.otlp']"
 
 
 BAD: list[tuple[dict[str, str], str]] = [

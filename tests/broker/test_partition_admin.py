@@ -7,15 +7,15 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import describe_topic_partitions, unregister_broker
-from protocol.errors import ErrorCode
-from protocol.messages.describe_topic_partitions import (
+from odradek.broker.apis import describe_topic_partitions, unregister_broker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.broker.admin import NODE_ID, Admin, admin, creatable, create
 
 COUNTS = {"a": 1, "a.b": 3, "b": 2, "orders": 7, "z_": 1}

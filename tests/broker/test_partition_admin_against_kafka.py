@@ -17,41 +17,44 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from protocol.messages.alter_partition_reassignments import (
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.alter_replica_log_dirs import (
+from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.describe_topic_partitions import (
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from odradek.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.list_partition_reassignments import (
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from protocol.messages.produce import (
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.schema import info_of
-from protocol.wire import ZERO_UUID
+from odradek.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from odradek.protocol.schema import info_of
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import creatable
 from tests.broker.live import batch
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.api_table import APIS
-from protocol.pacing import Worker
+from odradek.broker.api_table import APIS
+from odradek.protocol.pacing import Worker
 from tests.broker.costly import forms
 from tests.broker.live import client, create, live, on_uvloop
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parent.parent.parent
+PRODUCT = Path(__file__).parent.parent.parent / "odradek"
 # What may stand still, in the middle of a loop or by calling what does.
 MAY_PAUSE = (
     "broker/apis/",
@@ -136,8 +136,8 @@ class Pauses:
     def _note(self, code: CodeType) -> None:
         path = Path(code.co_filename)
         self._codes.add(code)
-        if path.is_relative_to(ROOT):
-            self.places.add(f"{path.relative_to(ROOT)}:{code.co_qualname}")
+        if path.is_relative_to(PRODUCT):
+            self.places.add(f"{path.relative_to(PRODUCT)}:{code.co_qualname}")
 
 
 @on_uvloop

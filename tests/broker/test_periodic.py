@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from storage import checkpoints
+from odradek.storage import checkpoints
 from tests.broker.live import append, batch, create, live, on_uvloop, until
 
 NEVER = str(2**31 - 1)

@@ -20,42 +20,42 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.coordination.effects import Describable, Producer
-from broker.coordination.machine import Codec, Machine
-from broker.coordination.runtime import Runtime
-from broker.coordination.seams import KeyValue, StoredBatch
-from broker.groups.config import GroupConfig
-from broker.groups.consumer.records import ConsumerRecord, Kind
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import CommittedOffset, OffsetRecord, encode_record
-from broker.shares import state_records
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_records import ShareState, Snapshot
-from broker.shares.state_shard import StateConfig, StateShard
-from broker.topics import names as topic_names
-from broker.transactions import records as transaction_records
-from broker.transactions.config import TransactionConfig
-from broker.transactions.records import TransactionRecord
-from broker.transactions.shard import TransactionShard
-from broker.transactions.state import Transaction
-from protocol.batches import Record, batch_crc, encode_batch, read_header, replace_section
-from protocol.compiler import encode
-from protocol.compression import Codec as Compression
-from protocol.compression import compress
-from protocol.control import encode_end_txn_marker
-from protocol.errors import ErrorCode
-from protocol.messages import message_classes
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.consumer_group_records import ConsumerGroupMetadataValue
-from protocol.messages.describe_groups import DescribeGroupsResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.list_groups import ListGroupsResponse
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponse
-from protocol.records_plain import encode_varint
-from protocol.schema import info_of
-from storage.log import Log
-from storage.transactions import Marker
+from odradek.broker.coordination.effects import Describable, Producer
+from odradek.broker.coordination.machine import Codec, Machine
+from odradek.broker.coordination.runtime import Runtime
+from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
+from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.records import CommittedOffset, OffsetRecord, encode_record
+from odradek.broker.shares import state_records
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_records import ShareState, Snapshot
+from odradek.broker.shares.state_shard import StateConfig, StateShard
+from odradek.broker.topics import names as topic_names
+from odradek.broker.transactions import records as transaction_records
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.records import TransactionRecord
+from odradek.broker.transactions.shard import TransactionShard
+from odradek.broker.transactions.state import Transaction
+from odradek.protocol.batches import Record, batch_crc, encode_batch, read_header, replace_section
+from odradek.protocol.compiler import encode
+from odradek.protocol.compression import Codec as Compression
+from odradek.protocol.compression import compress
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_records import ConsumerGroupMetadataValue
+from odradek.protocol.messages.describe_groups import DescribeGroupsResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.list_groups import ListGroupsResponse
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponse
+from odradek.protocol.records_plain import encode_varint
+from odradek.protocol.schema import info_of
+from odradek.storage.log import Log
+from odradek.storage.transactions import Marker
 from tests import profiles
 from tests.broker.group_fakes import ToldLoop, ToldTopics
 from tests.broker.live import counting_turns, live, on_uvloop

@@ -17,29 +17,29 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.orders.java import partition_for
-from broker.topics import names as topic_names
-from protocol.batches import read_header
-from protocol.errors import ErrorCode
-from protocol.messages import initialize_share_group_state as initializing
-from protocol.messages import read_share_group_state as reading
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.offset_commit import (
+from odradek.broker.orders.java import partition_for
+from odradek.broker.topics import names as topic_names
+from odradek.protocol.batches import read_header
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import initialize_share_group_state as initializing
+from odradek.protocol.messages import read_share_group_state as reading
+from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_groups import ListGroupsRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from protocol.wire import encode_uuid
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from odradek.protocol.wire import encode_uuid
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.broker.poison import GROUP_CASES, LONG_MS, TOPIC, batch, offset

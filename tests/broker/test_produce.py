@@ -9,21 +9,21 @@ from unittest import mock
 
 import pytest
 
-from broker.composition import Broker
-from protocol.batches import decode_records
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from odradek.broker.composition import Broker
+from odradek.protocol.batches import decode_records
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.wire import ZERO_UUID
-from storage.allowance import Allowance
-from storage.errors import DiskFailure
-from storage.log import Log
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.allowance import Allowance
+from odradek.storage.errors import DiskFailure
+from odradek.storage.log import Log
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 
 VERSIONS = range(3, 14)

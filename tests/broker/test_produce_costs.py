@@ -19,10 +19,14 @@ import pytest
 import zstandard
 
 from bench.processes import OdradekProcess
-from protocol.compression import Codec, compress
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records_plain import encode_varint
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.records_plain import encode_varint
 from tests.broker.admin import creatable
 from tests.broker.doors import DOORS
 from tests.broker.kafka_peer import Peer

@@ -14,17 +14,17 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
-from broker.composition import Broker
-from broker.web.octets import HEADERS_MAX, SHOWN_BYTES_MAX
-from broker.web.proofs import VALUE_BYTES_MAX
-from cleaner.passes import clean as cleaning
-from cleaner.proof.proof import Proof
-from cli.main import main
-from protocol.batches import Record, encode_batch
-from protocol.partitioning import partition_of_key
-from storage.log import Log
-from storage.segment import LOG
-from storage.transactions import Marker
+from odradek.broker.composition import Broker
+from odradek.broker.web.octets import HEADERS_MAX, SHOWN_BYTES_MAX
+from odradek.broker.web.proofs import VALUE_BYTES_MAX
+from odradek.cleaner.passes import clean as cleaning
+from odradek.cleaner.proof.proof import Proof
+from odradek.cli.main import main
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.partitioning import partition_of_key
+from odradek.storage.log import Log
+from odradek.storage.segment import LOG
+from odradek.storage.transactions import Marker
 from tests.broker.live import append, batch, create, on_uvloop, until
 from tests.broker.web import get, request, serving, url
 
@@ -442,7 +442,7 @@ async def test_the_command_says_what_is_cut_and_does_not_succeed(tmp_path: Path)
         assert whole in result.stderr and "no JSON" not in result.stderr
 
         address = f"127.0.0.1:{broker.server.listeners[0].port}"
-        command = [sys.executable, "-m", "cli.main", *whole.split()[1:]]
+        command = [sys.executable, "-m", "odradek.cli.main", *whole.split()[1:]]
         read = await asyncio.create_subprocess_exec(
             *command, "--bootstrap-servers", address, stdout=asyncio.subprocess.PIPE
         )

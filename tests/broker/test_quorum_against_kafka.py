@@ -18,19 +18,19 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess
-from broker.api_table import BY_KEY
-from protocol.errors import ErrorCode
-from protocol.messages import snake_case
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest
-from protocol.messages.describe_quorum import (
+from odradek.broker.api_table import BY_KEY
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import snake_case
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.describe_configs import DescribeConfigsRequest
+from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestedPartitionData,
     RequestedTopicData,
 )
-from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.schema import info_of
+from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.schema import info_of
 from tests.broker.admin import Admin, admin, creatable
 from tests.broker.kafka_peer import Peer
 from tests.broker.test_admin_against_kafka import change, describe, replace, topics
@@ -323,7 +323,7 @@ async def _run(
     differences = []
     for request, versions in script:
         api = BY_KEY[info_of(type(request)).key]
-        handle = importlib.import_module(f"broker.apis.{snake_case(api.name)}").handle
+        handle = importlib.import_module(f"odradek.broker.apis.{snake_case(api.name)}").handle
         for version in versions or [api.last]:
             ours = dict(flat(await broker.call(handle, request, version)))
             found = compare(ours, dict(flat(peer.ask(request, version))))

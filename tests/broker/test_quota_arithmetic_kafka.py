@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from broker.security.quotas.arithmetic import Average, Rate, TokenBucket, Window
-from broker.security.quotas.charge import Charge
-from broker.security.quotas.clients import ClientQuotas
-from broker.security.quotas.entities import CLIENT_ID, PRODUCE, USER, Entity, entity_of
-from config.quota import QuotaConfig
-from protocol.frames import PRODUCE_KEY
+from odradek.broker.security.quotas.arithmetic import Average, Rate, TokenBucket, Window
+from odradek.broker.security.quotas.charge import Charge
+from odradek.broker.security.quotas.clients import ClientQuotas
+from odradek.broker.security.quotas.entities import CLIENT_ID, PRODUCE, USER, Entity, entity_of
+from odradek.config.quota import QuotaConfig
+from odradek.protocol.frames import PRODUCE_KEY
 from tests.protocol.kafka_jars import LIBS, require_jars
 
 pytestmark = pytest.mark.kafka

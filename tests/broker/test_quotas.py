@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import alter_client_quotas, describe_client_quotas, metadata
-from broker.composition import Broker
-from broker.context import RequestContext
-from broker.errors import CloseConnection, MetadataError, Refusal
-from broker.observability.exposition.quota_rows import SHOWN_MAX, read_quotas
-from broker.security.quotas import charge as charges
-from broker.security.quotas.charge import Charge
-from broker.security.quotas.clients import ClientQuotas, RateQuota
-from broker.security.quotas.entities import (
+from odradek.broker.apis import alter_client_quotas, describe_client_quotas, metadata
+from odradek.broker.composition import Broker
+from odradek.broker.context import RequestContext
+from odradek.broker.errors import CloseConnection, MetadataError, Refusal
+from odradek.broker.observability.exposition.quota_rows import SHOWN_MAX, read_quotas
+from odradek.broker.security.quotas import charge as charges
+from odradek.broker.security.quotas.charge import Charge
+from odradek.broker.security.quotas.clients import ClientQuotas, RateQuota
+from odradek.broker.security.quotas.entities import (
     CONNECTION,
     FETCH,
     MUTATION,
@@ -31,27 +31,34 @@ from broker.security.quotas.entities import (
     read_entity,
     write_entity,
 )
-from broker.security.quotas.limits import Limits
-from broker.security.quotas.sensors import EXPIRE_MS
-from config.quota import QuotaConfig
-from protocol.errors import ErrorCode
-from protocol.frames import API_VERSIONS_KEY, FETCH_KEY, PRODUCE_KEY
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.security.quotas.limits import Limits
+from odradek.broker.security.quotas.sensors import EXPIRE_MS
+from odradek.config.quota import QuotaConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import API_VERSIONS_KEY, FETCH_KEY, PRODUCE_KEY
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import (
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.share_fetch import ShareFetchResponse
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.share_fetch import ShareFetchResponse
 from tests.broker.admin import admin, creatable
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 from tests.broker.sasl_client import log_in

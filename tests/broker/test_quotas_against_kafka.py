@@ -10,21 +10,31 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
-from protocol.batches import Record, encode_batch
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer
 from tests.protocol.kafka_jars import require_jars

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from broker.apis.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
-from protocol.batches import Record, encode_batch
-from protocol.messages.fetch import PartitionData
-from storage.log import Log
-from storage.transactions import Marker
+from odradek.broker.apis.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.messages.fetch import PartitionData
+from odradek.storage.log import Log
+from odradek.storage.transactions import Marker
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_fetch import LONG_MS, part, parts_of, request, send, values
 from tests.broker.test_list_offsets import look

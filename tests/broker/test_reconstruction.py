@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.images import COPY_NAME, DATABASE_NAME
-from broker.topics.registry import Topic
+from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
+from odradek.broker.topics.registry import Topic
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 
 SETTINGS = {"offsets.topic.num.partitions": "3"}

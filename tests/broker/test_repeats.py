@@ -7,35 +7,38 @@ from typing import Any
 
 import pytest
 
-from broker.apis import (
+from odradek.broker.apis import (
     alter_partition_reassignments,
     describe_configs,
     describe_producers,
     elect_leaders,
 )
-from broker.errors import CloseConnection
-from broker.metadata.store import ResourceType
-from protocol.batches import Record, encode_batch
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from odradek.broker.errors import CloseConnection
+from odradek.broker.metadata.store import ResourceType
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.alter_partition_reassignments import (
+from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.describe_share_group_offsets import (
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker import live as living
 from tests.broker.admin import NOW_MS, Admin, admin, creatable, create
 from tests.broker.live import client, live, on_uvloop

@@ -14,32 +14,39 @@ from typing import Any
 
 import pytest
 
-from broker.orders.java import string_hash
-from protocol.batches import Record, encode_batch
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.orders.java import string_hash
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_records import (
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest
+from odradek.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 

@@ -13,9 +13,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.adoption.adopt import Source
-from cli.adopt import adopt
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.broker.adoption.adopt import Source
+from odradek.cli.adopt import adopt
+from odradek.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from tests.broker.moved_cluster import (
     CLEANED,
     CODECS,

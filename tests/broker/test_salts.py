@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from broker.security import salts
-from broker.security.credentials import ScramCredential
-from broker.security.salts import USUAL, Form, forms_of, made_up, new_salt
+from odradek.broker.security import salts
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.salts import USUAL, Form, forms_of, made_up, new_salt
 
 SECRET = b"a secret that stays"
 NAMES = [f"SCRAM-SHA-256:user-{number}" for number in range(1_000)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.counters.latency import BUCKET_COUNT, bound_us
-from broker.observability.samples import KEPT, Counted, Samples
-from protocol.messages.api_versions import ApiVersionsRequest
+from odradek.broker.counters.latency import BUCKET_COUNT, bound_us
+from odradek.broker.observability.samples import KEPT, Counted, Samples
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 
 NONE = (0,) * BUCKET_COUNT

@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 
 from bench.processes import kafka_libs
-from broker.adoption.adopt import Source
-from cli.adopt import adopt
-from protocol.compiler import decode
-from protocol.errors import ErrorCode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.broker.adoption.adopt import Source
+from odradek.cli.adopt import adopt
+from odradek.protocol.compiler import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_user_scram_credentials import (
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResult,
     UserName,
 )
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.sasl_brokers import Listeners, kafka, odradek
 from tests.broker.sasl_client import USERS, plain_message
 from tests.broker.scram_client import ScramClient

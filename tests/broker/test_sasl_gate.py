@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker.observability.exposition.render import render
-from broker.observability.exposition.snapshot import take_snapshot
-from broker.security.principals import Principal
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
-from protocol.wire import uvarint
+from odradek.broker.observability.exposition.render import render
+from odradek.broker.observability.exposition.snapshot import take_snapshot
+from odradek.broker.security.principals import Principal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.wire import uvarint
 from tests.broker.live import Client, client, live, on_uvloop, until
 from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, settings
 
@@ -128,7 +128,7 @@ async def test_anything_else_closes(
     async with live(tmp_path, settings()) as broker, client(broker, listener=SASL) as one:
         for request, version in before:
             assert (await one.ask(request, version=version)).error_code == 0
-        with caplog.at_level(logging.WARNING, "broker"):
+        with caplog.at_level(logging.WARNING, "odradek.broker"):
             one.send(last[0], version=last[1])
             assert await one.is_closed()
         (told,) = caplog.messages

@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.security.principals import Principal
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.broker.composition import Broker
+from odradek.broker.security.principals import Principal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.live import Client, batch, client, create, live, on_uvloop, until
 from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, settings
 from tests.broker.test_tls import settings as tls_settings

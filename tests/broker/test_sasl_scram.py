@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.security.credentials import ScramCredential, TokenCredential
-from broker.security.principals import Principal
-from broker.security.sasl.exchange import AuthenticationFailed, Step
-from broker.security.sasl.scram import Scram, ScramExchange
-from broker.security.sasl.scram_messages import (
+from odradek.broker.security.credentials import ScramCredential, TokenCredential
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.sasl.exchange import AuthenticationFailed, Step
+from odradek.broker.security.sasl.scram import Scram, ScramExchange
+from odradek.broker.security.sasl.scram_messages import (
     credential_of,
     read_client_final,
     read_client_first,
     salted_password,
 )
-from broker.security.scram_users import ScramUsers
+from odradek.broker.security.scram_users import ScramUsers
 from tests.broker.scram_client import HASHES, ScramClient
 from tests.broker.traced import peak_bytes
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.composition import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.composition import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -9,20 +9,20 @@ from typing import Any, cast
 
 import pytest
 
-from broker.composition import Broker
-from broker.errors import MetadataError
-from broker.security.scram_users import ScramUsers
-from protocol.errors import ErrorCode
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.broker.composition import Broker
+from odradek.broker.errors import MetadataError
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.messages.describe_user_scram_credentials import (
+from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.live import Client, client, live, on_uvloop
 from tests.broker.sasl_client import choose, say, settings
 from tests.broker.scram_client import HASHES, ScramClient, salted

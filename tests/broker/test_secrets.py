@@ -33,10 +33,10 @@ from confluent_kafka.admin import (
 )
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess, free_port
-from config.effective import BROKER_OPTION, resolve_broker
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from config.values import Kind
+from odradek.config.effective import BROKER_OPTION, resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.config.values import Kind
 
 pytestmark = pytest.mark.slow
 
@@ -253,7 +253,7 @@ def test_nothing_shows_to_the_doctor_nor_of_settings_that_are_wrong(
     ]
     for arguments in commands:
         run = subprocess.run(
-            [sys.executable, "-m", "cli.main", *arguments],
+            [sys.executable, "-m", "odradek.cli.main", *arguments],
             capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=ROOT,
         )  # fmt: skip
         assert not shows(run.stdout + run.stderr), arguments

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.hosts import addresses
-from broker.hosts.addresses import AddressError
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.composition import Broker
+from odradek.broker.hosts import addresses
+from odradek.broker.hosts.addresses import AddressError
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.live import Client, client, live, on_uvloop, until
 
 HAS_IPV6 = socket.has_ipv6 and bool(addresses.resolve("::1"))

@@ -9,11 +9,11 @@ import struct
 import pytest
 
 from bench.processes import OdradekProcess
-from broker.api_table import APIS
-from protocol.compiler import decode
-from protocol.errors import ErrorCode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.broker.api_table import APIS
+from odradek.protocol.compiler import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 FRAMES = 300
 TIMEOUT_S = 60

@@ -10,7 +10,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fetch.sessions import (
+from odradek.broker.fetch.sessions import (
     EVICTION_MS,
     NO_SESSION,
     FetchSessions,
@@ -19,9 +19,9 @@ from broker.fetch.sessions import (
     WantedPartition,
     next_epoch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
-from protocol.wire import ZERO_UUID
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+from odradek.protocol.wire import ZERO_UUID
 
 PARTITIONS_MAX = 4
 NEWS = st.tuples(
@@ -205,7 +205,7 @@ def test_all_sessions_have_room_for_so_many_partitions() -> None:
     def grow(session_id: int, epoch: int, now_ms: int) -> Session | ErrorCode | None:
         return sessions.resume(session_id, epoch, wanted(2), [], now_ms, uses_topic_ids=False)
 
-    with mock.patch("broker.fetch.sessions.PARTITIONS_TOTAL_MAX", 4):
+    with mock.patch("odradek.broker.fetch.sessions.PARTITIONS_TOTAL_MAX", 4):
         first, second = begin(2, 0), begin(2, 1)
         assert begin(1, 2) == NO_SESSION
         assert isinstance(

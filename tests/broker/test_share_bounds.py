@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from broker.apis.share_fetch import _add_results
-from broker.coordination.effects import Persist, Reply
-from broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from broker.shares.key import SharePartitionKey
-from broker.shares.partition import Failure
-from broker.shares.sessions import (
+from odradek.broker.apis.share_fetch import _add_results
+from odradek.broker.coordination.effects import Persist, Reply
+from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.sessions import (
     MISSING_PARTITIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
     MemberKey,
@@ -20,23 +20,23 @@ from broker.shares.sessions import (
     ShareSessions,
     TopicPartition,
 )
-from broker.shares.state_shard import StateAnswer, StateConfig, StateShard, Ticket
-from broker.topics.plans import NewTopic
-from config.acl import STANDARD_AUTHORIZER
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import (
+from odradek.broker.shares.state_shard import StateAnswer, StateConfig, StateShard, Ticket
+from odradek.broker.topics.plans import NewTopic
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.read_share_group_state_summary import (
+from odradek.protocol.messages.read_share_group_state_summary import (
     PartitionData as PartitionSummary,
 )
-from protocol.messages.read_share_group_state_summary import (
+from odradek.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
-from protocol.messages.share_fetch import (
+from odradek.protocol.messages.share_fetch import (
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
@@ -45,7 +45,7 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from protocol.wire import ZERO_UUID
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.live import client, counting_turns, live, on_uvloop, until
 
 LIMIT = ErrorCode.SHARE_SESSION_LIMIT_REACHED

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.coordination.effects import Caller
-from broker.groups.share.group import ShareGroup, ShareState
-from broker.groups.share.heartbeats import HeartbeatAnswer
-from broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
-from broker.groups.share.partitions import Begun
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups.share.group import ShareGroup, ShareState
+from odradek.broker.groups.share.heartbeats import HeartbeatAnswer
+from odradek.broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
+from odradek.broker.groups.share.partitions import Begun
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
 from tests.broker.group_fakes import ToldTopics
 from tests.profiles import examples

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.observability.exposition.group_rows import read_groups
-from broker.observability.exposition.groups import (
+from odradek.broker.observability.exposition.group_rows import read_groups
+from odradek.broker.observability.exposition.groups import (
     LAG,
     LEFT_OUT,
     SHARE_LAG,
     SHARE_START,
     group_families,
 )
-from protocol.messages.describe_share_group_offsets import (
+from odradek.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,

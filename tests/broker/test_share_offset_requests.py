@@ -16,21 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.apis import alter_share_group_offsets, delete_share_group_offsets
-from broker.groups.modern.topics import TopicHashes
-from broker.groups.share import administration
-from broker.groups.share.administration import Altered, Deleting
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.partitions import Begun, StatePartitions
-from broker.groups.share.turn import ShareGroupConfig, ShareTurn
-from broker.orders.maps import computed_ids, put_ids
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import (
+from odradek.broker.apis import alter_share_group_offsets, delete_share_group_offsets
+from odradek.broker.groups.modern.topics import TopicHashes
+from odradek.broker.groups.share import administration
+from odradek.broker.groups.share.administration import Altered, Deleting
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.partitions import Begun, StatePartitions
+from odradek.broker.groups.share.turn import ShareGroupConfig, ShareTurn
+from odradek.broker.orders.maps import computed_ids, put_ids
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.delete_share_group_offsets import (
+from odradek.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )

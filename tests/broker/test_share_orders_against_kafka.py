@@ -12,29 +12,29 @@ from typing import Any
 
 import pytest
 
-from broker.orders.maps import computed_ids, computed_numbers, put_ids
-from protocol.messages import (
+from odradek.broker.orders.maps import computed_ids, computed_numbers, put_ids
+from odradek.protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
     write_share_group_state,
 )
-from protocol.messages.alter_share_group_offsets import (
+from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.delete_share_group_offsets import (
+from odradek.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.describe_share_group_offsets import (
+from odradek.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.broker.test_map_orders_against_kafka import (
     HIDDEN,

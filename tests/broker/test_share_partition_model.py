@@ -24,13 +24,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker.coordination.effects import Persist, Reply
-from broker.shares.acknowledging import Acknowledgement, acknowledge, release
-from broker.shares.acquiring import Acquired, Asked, Span, acquire
-from broker.shares.batches import RecordState
-from broker.shares.key import SharePartitionKey
-from broker.shares.locks import expire
-from broker.shares.partition import (
+from odradek.broker.coordination.effects import Persist, Reply
+from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge, release
+from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
+from odradek.broker.shares.batches import RecordState
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.locks import expire
+from odradek.broker.shares.partition import (
     Done,
     Failure,
     Outcome,
@@ -38,9 +38,14 @@ from broker.shares.partition import (
     SharePartition,
     Write,
 )
-from broker.shares.state_records import ShareState, StateBatch, decode_record, encode_record
-from broker.shares.state_shard import StateAnswer, StateConfig, StateShard
-from protocol.errors import ErrorCode
+from odradek.broker.shares.state_records import (
+    ShareState,
+    StateBatch,
+    decode_record,
+    encode_record,
+)
+from odradek.broker.shares.state_shard import StateAnswer, StateConfig, StateShard
+from odradek.protocol.errors import ErrorCode
 from tests.profiles import examples
 
 KEY = SharePartitionKey("g", bytes(15) + b"\1", 0)

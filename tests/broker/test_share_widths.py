@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.shares.acknowledging import Acknowledgement, acknowledge
-from broker.shares.acquiring import Acquired, Asked, Span, acquire
-from broker.shares.batches import RecordState, StateBatch, cut, flaw_of
-from broker.shares.key import SharePartitionKey
-from broker.shares.partition import PartitionConfig, SharePartition, Write
-from broker.shares.state_coordinator import all_of
-from broker.shares.state_records import ShareState, Snapshot, decode_record, encode_record
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import write_share_group_state as wire
+from odradek.broker.composition import Broker
+from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge
+from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
+from odradek.broker.shares.batches import RecordState, StateBatch, cut, flaw_of
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition import PartitionConfig, SharePartition, Write
+from odradek.broker.shares.state_coordinator import all_of
+from odradek.broker.shares.state_records import ShareState, Snapshot, decode_record, encode_record
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages import write_share_group_state as wire
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop
 from tests.broker.test_share_bounds import FetchPartition, FetchTopic, share_fetch
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.delete_records import (
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.composition import Broker
-from broker.topics.names import SHARE_GROUP_STATE
-from protocol.errors import ErrorCode
+from odradek.broker.composition import Broker
+from odradek.broker.topics.names import SHARE_GROUP_STATE
+from odradek.protocol.errors import ErrorCode
 from tests.broker.live import live, on_uvloop
 from tests.broker.share_peers import ShareBroker
 

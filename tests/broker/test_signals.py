@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from bench.processes import OdradekProcess
-from protocol.frames import encode_request
-from storage.directory import CLEAN_MARKER
+from odradek.protocol.frames import encode_request
+from odradek.storage.directory import CLEAN_MARKER
 from tests.broker.moved_cluster import wait_until
 from tests.broker.test_connection import fetch
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
-from broker.groups.modern.tables import Table, in_map_order
-from broker.groups.share import simple
-from broker.orders.java import string_hash
-from protocol.wire import encode_uuid
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
+from odradek.broker.groups.modern.tables import Table, in_map_order
+from odradek.broker.groups.share import simple
+from odradek.broker.orders.java import string_hash
+from odradek.protocol.wire import encode_uuid
 from tests.protocol.kafka_jars import LIBS, require_jars
 
 ORACLE = Path(__file__).with_name("SimpleAssignorOracle.java")

@@ -14,31 +14,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.loop.slices import STANDING_MAX, Sliced, Slices
-from broker.network import dispatch
-from broker.network.serving import Serving
-from broker.security.quotas import charge
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.loop.slices import STANDING_MAX, Sliced, Slices
+from odradek.broker.network import dispatch
+from odradek.broker.network.serving import Serving
+from odradek.broker.security.quotas import charge
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.produce import PartitionProduceData
-from protocol.pacing import Worker, paced
+from odradek.protocol.messages.produce import PartitionProduceData
+from odradek.protocol.pacing import Worker, paced
 from tests.broker.live import Client, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import produce
 
@@ -102,7 +102,7 @@ def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
         assert len(log) == sum(steps for steps, _ in lengths)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.loop.slices.SLICE_S", -1.0)
+        patch.setattr("odradek.broker.loop.slices.SLICE_S", -1.0)
         asyncio.run(main())
 
 
@@ -156,7 +156,7 @@ def test_steps_of_coroutines_are_done_in_slices(awaits: int, steps: int) -> None
         assert answering.running == [False, True] * (len(answering.running) // 2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.loop.slices.SLICE_S", -1.0)
+        patch.setattr("odradek.broker.loop.slices.SLICE_S", -1.0)
         asyncio.run(main())
 
 
@@ -195,7 +195,7 @@ async def test_a_coroutine_that_stands_still_is_given_up_in_the_end(thin_slices:
     given_up: list[Worker] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "broker.loop.slices.Worker", lambda: given_up.append(Worker()) or given_up[-1]
+            "odradek.broker.loop.slices.Worker", lambda: given_up.append(Worker()) or given_up[-1]
         )
         task = asyncio.ensure_future(Sliced(stand(), slices))
         await until(lambda: given_up)  # begun by the task's first step: it stands still
@@ -246,7 +246,7 @@ LONG = DescribeGroupsRequest(
 @pytest.fixture
 def thin_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a request give way after each item of a long array."""
-    monkeypatch.setattr("broker.loop.slices.SLICE_S", -1.0)
+    monkeypatch.setattr("odradek.broker.loop.slices.SLICE_S", -1.0)
 
 
 @on_uvloop

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from broker.durability import sync_thread
-from broker.durability.group_commit import SYNC_THREADS_MAX, GroupCommit
-from broker.durability.sync_thread import SyncThread
-from storage.errors import DiskFailure
-from storage.files import File, RealFileSystem
-from storage.log import Log
+from odradek.broker.durability import sync_thread
+from odradek.broker.durability.group_commit import SYNC_THREADS_MAX, GroupCommit
+from odradek.broker.durability.sync_thread import SyncThread
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import File, RealFileSystem
+from odradek.storage.log import Log
 from tests.broker.live import append, batch, on_uvloop
 from tests.broker.test_group_commit import make_logs
 

@@ -23,26 +23,26 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, Sum
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.apis import api_versions, get_telemetry_subscriptions, push_telemetry
-from broker.context import ConnectedClient
-from broker.ids import random_id
-from broker.metadata.store import Resource, ResourceType
-from broker.observability.exposition.render import render
-from broker.telemetry import reader, series
-from broker.telemetry.clients import ClientRow, Telemetry
-from broker.telemetry.series import SAMPLES_MAX, Push, read_push
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
-from config.client_metrics import ATTRIBUTES, read_subscription
-from config.errors import ConfigError
-from protocol.compression import Codec, compress
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.get_telemetry_subscriptions import (
+from odradek.broker.apis import api_versions, get_telemetry_subscriptions, push_telemetry
+from odradek.broker.context import ConnectedClient
+from odradek.broker.ids import random_id
+from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.observability.exposition.render import render
+from odradek.broker.telemetry import reader, series
+from odradek.broker.telemetry.clients import ClientRow, Telemetry
+from odradek.broker.telemetry.series import SAMPLES_MAX, Push, read_push
+from odradek.broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Walk
+from odradek.config.client_metrics import ATTRIBUTES, read_subscription
+from odradek.config.errors import ConfigError
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from protocol.wire import ZERO_UUID
+from odradek.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import Admin, admin
 from tests.broker.test_config_apis import change
 from tests.broker.test_metrics import snapshot

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.security.principals import ANONYMOUS, Principal
-from config.errors import ConfigError
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.broker.composition import Broker
+from odradek.broker.security.principals import ANONYMOUS, Principal
+from odradek.config.errors import ConfigError
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.broker.certificates import Authority, Identity
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.sasl_client import jaas, log_in

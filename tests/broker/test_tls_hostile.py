@@ -23,13 +23,13 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.security.tls import hello as module
-from broker.security.tls.hello import FirstMessage, HelloRefused, check
-from broker.security.tls.interrupting import TookTooLong, at_most
-from broker.security.tls.names import _dotted, subject_name
-from broker.security.tls.reasons import HandshakeFailed
-from broker.security.tls.records import RecordBorders
-from broker.security.tls.transport import _TURN_RECORDS
+from odradek.broker.security.tls import hello as module
+from odradek.broker.security.tls.hello import FirstMessage, HelloRefused, check
+from odradek.broker.security.tls.interrupting import TookTooLong, at_most
+from odradek.broker.security.tls.names import _dotted, subject_name
+from odradek.broker.security.tls.reasons import HandshakeFailed
+from odradek.broker.security.tls.records import RecordBorders
+from odradek.broker.security.tls.transport import _TURN_RECORDS
 from tests.broker.certificates import Authority
 from tests.broker.live import client, live, on_uvloop, until
 from tests.broker.test_tls import AUTHORITY, FAILED, ask_versions, principals, trusting

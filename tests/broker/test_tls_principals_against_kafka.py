@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bench.processes import kafka_libs
-from broker.security.tls.names import rfc2253_name
-from config.errors import ConfigError
-from config.principal_rules import NoRuleApplies, PrincipalRules
+from odradek.broker.security.tls.names import rfc2253_name
+from odradek.config.errors import ConfigError
+from odradek.config.principal_rules import NoRuleApplies, PrincipalRules
 
 pytestmark = pytest.mark.kafka
 

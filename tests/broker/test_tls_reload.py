@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from broker.composition import Broker
-from broker.observability.exposition.snapshot import take_snapshot
-from broker.security.principals import Principal
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.composition import Broker
+from odradek.broker.observability.exposition.snapshot import take_snapshot
+from odradek.broker.security.principals import Principal
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -296,9 +296,9 @@ async def test_an_encrypted_key_is_read_with_its_password(tmp_path: Path) -> Non
 
 
 def test_nothing_of_a_key_is_left_open(tmp_path: Path) -> None:
-    from broker.security.tls.contexts import make_context
-    from config.effective import resolve_listener
-    from config.tls import TlsConfig
+    from odradek.broker.security.tls.contexts import make_context
+    from odradek.config.effective import resolve_listener
+    from odradek.config.tls import TlsConfig
 
     layer = Layer(Source.STATIC_BROKER, settings(tmp_path))
     before = len(list(Path("/proc/self/fd").iterdir()))

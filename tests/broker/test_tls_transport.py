@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.counters.metrics import Metrics
-from broker.network.connection import Connection
-from broker.security.principals import ANONYMOUS, Principal
-from broker.security.tls.listeners import TlsListener
-from broker.security.tls.transport import TlsTransport
-from config.effective import resolve_listener
-from config.resolution import Layer, Source
-from config.tls import TlsConfig
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.network.connection import Connection
+from odradek.broker.security.principals import ANONYMOUS, Principal
+from odradek.broker.security.tls.listeners import TlsListener
+from odradek.broker.security.tls.transport import TlsTransport
+from odradek.config.effective import resolve_listener
+from odradek.config.resolution import Layer, Source
+from odradek.config.tls import TlsConfig
 from tests.broker.certificates import Authority
 
 AUTHORITY = Authority()

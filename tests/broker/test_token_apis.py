@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from broker.apis import (
+from odradek.broker.apis import (
     create_delegation_token,
     describe_delegation_token,
     expire_delegation_token,
     renew_delegation_token,
 )
-from broker.context import ConnectedClient
-from broker.security.authorization import Requester, ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import ANONYMOUS, Principal
-from broker.security.tokens import TOKEN_BYTES_MAX
-from protocol.errors import ErrorCode
-from protocol.messages.create_delegation_token import (
+from odradek.broker.context import ConnectedClient
+from odradek.broker.security.authorization import Requester, ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import ANONYMOUS, Principal
+from odradek.broker.security.tokens import TOKEN_BYTES_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
 )
-from protocol.messages.describe_delegation_token import (
+from odradek.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.broker.admin import NOW_MS, Admin, admin, versions
 from tests.broker.live import on_uvloop
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import MetadataError, Refusal
-from broker.metadata.changes import Changes
-from broker.metadata.store import SecurityKind
-from broker.security.principals import Principal
-from broker.security.tokens import TOKEN_BYTES_MAX, DelegationTokens, Token
-from config.tokens import TokenConfig
-from config.values import INT64_MAX
-from protocol.errors import ErrorCode
+from odradek.broker.errors import MetadataError, Refusal
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.store import SecurityKind
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.tokens import TOKEN_BYTES_MAX, DelegationTokens, Token
+from odradek.config.tokens import TokenConfig
+from odradek.config.values import INT64_MAX
+from odradek.protocol.errors import ErrorCode
 from tests.broker.live import on_uvloop
 
 KEY = "the-key-of-all-tokens"

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
-from broker.orders.hash_map import concurrent_order
-from broker.security.authorization import ResourceKind
-from broker.security.authorized_operations import Operation
-from broker.security.principals import Principal
-from config.acl import STANDARD_AUTHORIZER
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from protocol.schema import info_of
+from odradek.broker.orders.hash_map import concurrent_order
+from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.principals import Principal
+from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from odradek.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from odradek.protocol.schema import info_of
 from tests.broker.sasl_peer import Refused, SaslPeer
 from tests.broker.test_token_apis import create, describe
 

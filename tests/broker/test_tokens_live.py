@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.clock import Clock
-from broker.composition import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.create_delegation_token import CreateDelegationTokenResponse
-from protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from odradek.broker.clock import Clock
+from odradek.broker.composition import Broker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+from odradek.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.broker.live import Client, client, live, on_uvloop
 from tests.broker.sasl_client import choose, log_in, say, settings
 from tests.broker.scram_client import ScramClient

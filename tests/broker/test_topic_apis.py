@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis import create_partitions, delete_topics
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import (
+from odradek.broker.apis import create_partitions, delete_topics
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import CreatableTopic
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.wire import ZERO_UUID
+from odradek.protocol.messages.create_topics import CreatableTopic
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import NODE_ID, admin, codes, creatable, create, versions
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37

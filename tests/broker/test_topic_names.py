@@ -5,7 +5,7 @@ import string
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.topics import names as topic_names
+from odradek.broker.topics import names as topic_names
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 

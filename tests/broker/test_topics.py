@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from broker.errors import MetadataError, Refusal, code_of
-from broker.metadata.store import MetadataStore, SqliteMetadata, TopicRecord
-from broker.topics import names as topic_names
-from broker.topics.plans import Enlargement, NewTopic, TopicPlan
-from broker.topics.topic import Topic
-from config.errors import ConfigError
-from protocol.errors import ErrorCode
-from protocol.wire import encode_uuid
-from storage.errors import DirectoryOffline, DiskFailure, StorageError, UnknownDirectory
-from storage.files import FileSystem, RealFileSystem
+from odradek.broker.errors import MetadataError, Refusal, code_of
+from odradek.broker.metadata.store import MetadataStore, SqliteMetadata, TopicRecord
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
+from odradek.broker.topics.topic import Topic
+from odradek.config.errors import ConfigError
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.errors import DirectoryOffline, DiskFailure, StorageError, UnknownDirectory
+from odradek.storage.files import FileSystem, RealFileSystem
 from tests.broker.admin import Admin, admin, append
 
 COMPACT = {"cleanup.policy": "compact"}

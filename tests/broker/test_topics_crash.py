@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker.metadata.store import MetadataStore, SqliteMetadata
-from broker.topics.plans import Enlargement, NewTopic
-from broker.topics.topic import Topic
-from storage.files import FileSystem, RealFileSystem
+from odradek.broker.metadata.store import MetadataStore, SqliteMetadata
+from odradek.broker.topics.plans import Enlargement, NewTopic
+from odradek.broker.topics.topic import Topic
+from odradek.storage.files import FileSystem, RealFileSystem
 from tests.broker.admin import Admin, admin, append
 
 WRITES = {

@@ -13,17 +13,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess
-from broker.coordination.internal_log import stored
-from config.topic import TopicConfig
-from protocol.errors import ErrorCode
-from protocol.messages.offset_fetch import (
+from odradek.broker.coordination.internal_log import stored
+from odradek.config.topic import TopicConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from storage.files import RealFileSystem
-from storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.files import RealFileSystem
+from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 from tests.broker.group_fakes import Bench
 from tests.differential.wire import Peer
 

@@ -7,19 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.transactions.state import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.write_txn_markers import (
+from odradek.broker.transactions.state import Producer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.wire import ZERO_UUID
-from storage.errors import DiskFailure
-from storage.log import Appended, Log
-from storage.transactions import Marker
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.errors import DiskFailure
+from odradek.storage.log import Appended, Log
+from odradek.storage.transactions import Marker
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.broker.transacting import (
     OLD_END,
@@ -403,7 +407,7 @@ async def test_with_the_classic_transactions_an_abort_behind_a_producer_raises_i
     tmp_path: Path,
 ) -> None:
     async with live(tmp_path, ONE_PARTITION) as broker, client(broker) as one:
-        from broker.metadata.features import FeatureUpdate, UpgradeType
+        from odradek.broker.metadata.features import FeatureUpdate, UpgradeType
 
         for level in (1, 0):
             update = FeatureUpdate("transaction.version", level, UpgradeType.SAFE_DOWNGRADE)

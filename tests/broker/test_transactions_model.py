@@ -13,12 +13,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker.transactions import state
-from broker.transactions.config import TransactionConfig
-from broker.transactions.effects import Granted
-from broker.transactions.entry import Entry
-from broker.transactions.state import Producer, TopicPartition, Transaction, TransactionState
-from protocol.errors import ErrorCode
+from odradek.broker.transactions import state
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.effects import Granted
+from odradek.broker.transactions.entry import Entry
+from odradek.broker.transactions.state import (
+    Producer,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+from odradek.protocol.errors import ErrorCode
 from tests.broker.transaction_world import PARTITIONS, World
 from tests.profiles import examples
 

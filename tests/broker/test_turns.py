@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from broker.api_table import APIS, Api
+from odradek.broker.api_table import APIS, Api
 from tests.broker.cost import check_serves
 from tests.broker.costly import STYLES, forms
 from tests.broker.crowded import Crowded, crowded_broker, serving

@@ -8,8 +8,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fetch.purgatory import Purgatory
-from storage.log import Log
+from odradek.broker.fetch.purgatory import Purgatory
+from odradek.storage.log import Log
 
 # A purgatory only tells logs apart.
 LOGS = [cast("Log", object()) for _ in range(3)]

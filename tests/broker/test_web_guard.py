@@ -9,11 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from broker.web import guesses
-from broker.web.guesses import ADDRESSES_MAX, HELD_SHARE, WINDOW_S, WRONG_MAX, Guesses
-from config.effective import resolve_broker
-from config.errors import ConfigError
-from config.layers import static_layer
+from odradek.broker.web import guesses
+from odradek.broker.web.guesses import ADDRESSES_MAX, HELD_SHARE, WINDOW_S, WRONG_MAX, Guesses
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.layers import static_layer
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.web import ask, bearer, connection, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.web import limits
+from odradek.broker.web import limits
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.web import ask, connection, is_reset, serving
 

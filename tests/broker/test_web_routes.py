@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.composition import Broker
-from broker.web import records as records_routes
-from storage.log import Log
-from storage.segment import LOG
+from odradek.broker.composition import Broker
+from odradek.broker.web import records as records_routes
+from odradek.storage.log import Log
+from odradek.storage.segment import LOG
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.web import get, post, request, serving, url
@@ -416,7 +416,7 @@ async def test_streams_end_with_the_broker(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_no_more_listen_than_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker.web import state
+    from odradek.broker.web import state
 
     monkeypatch.setattr(state, "LISTENERS_MAX", 1)
     async with serving(tmp_path) as broker, aiohttp.ClientSession() as session:

@@ -24,8 +24,8 @@ import pytest
 import uvloop
 
 from bench.processes import OdradekProcess
-from broker.topics.plans import NewTopic
-from protocol.messages.offset_commit import (
+from odradek.broker.topics.plans import NewTopic
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import trustme
 
-from config.errors import ConfigError
+from odradek.config.errors import ConfigError
 from tests.broker.live import PATIENCE_S, on_uvloop, until
 from tests.broker.test_tls_hostile import COSTLY
 from tests.broker.tls_records import hello, records
@@ -182,7 +182,7 @@ async def test_a_key_alone_is_a_contradiction(tmp_path: Path) -> None:
 async def test_a_half_open_handshake_holds_nothing_up(
     tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.web import accepting
+    from odradek.broker.web import accepting
 
     # The other client has to be done by then, on a busy machine too.
     monkeypatch.setattr(accepting, "HANDSHAKE_S", 3.0)

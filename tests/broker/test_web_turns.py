@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.composition import Broker
-from broker.web import proofs, records, server
-from broker.web import turns as turns_module
-from broker.web.turns import Turns
-from cleaner.errors import CleaningAborted
+from odradek.broker.composition import Broker
+from odradek.broker.web import proofs, records, server
+from odradek.broker.web import turns as turns_module
+from odradek.broker.web.turns import Turns
+from odradek.cleaner.errors import CleaningAborted
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.web import connection, request, serving
 

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from protocol.frames import encode_request
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.live import PATIENCE_S, on_uvloop, until
 from tests.broker.sasl_client import settings as sasl_settings
 from tests.broker.web import ask, connection, serving

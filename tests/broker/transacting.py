@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.composition import Broker
-from protocol.batches import Record, encode_batch
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from odradek.broker.composition import Broker
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.produce import (
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.wire import ZERO_UUID
-from storage.log import Log
+from odradek.protocol.wire import ZERO_UUID
+from odradek.storage.log import Log
 from tests.broker.live import Client, until
 
 PRODUCE, OLD_PRODUCE, VERIFIED_PRODUCE = 12, 10, 11
@@ -131,8 +131,8 @@ async def settled(broker: Broker, name: str = "payments") -> Any:
 
 def kinds(log: Log) -> list[str]:
     """Return what a log holds, in order: "data" for batches, and the markers' kinds."""
-    from protocol.batches import decode_records
-    from protocol.control import decode_control
+    from odradek.protocol.batches import decode_records
+    from odradek.protocol.control import decode_control
 
     return [
         decode_control(decode_records(data)[0]).type.name.lower() if header.is_control else "data"

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Act,
     CancelTimer,
     Effect,
@@ -22,12 +22,12 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.transactions.config import TransactionConfig
-from broker.transactions.effects import Granted, WriteMarkers
-from broker.transactions.records import TransactionRecord, decode_record, encode_record
-from broker.transactions.shard import TransactionShard
-from broker.transactions.state import Producer, TopicPartition, TransactionState
-from protocol.errors import ErrorCode
+from odradek.broker.transactions.config import TransactionConfig
+from odradek.broker.transactions.effects import Granted, WriteMarkers
+from odradek.broker.transactions.records import TransactionRecord, decode_record, encode_record
+from odradek.broker.transactions.shard import TransactionShard
+from odradek.broker.transactions.state import Producer, TopicPartition, TransactionState
+from odradek.protocol.errors import ErrorCode
 
 PARTITIONS = tuple(TopicPartition("t", index) for index in range(3))
 START_MS = 1_700_000_000_000

@@ -19,8 +19,8 @@ from pathlib import Path
 from time import thread_time
 
 from bench.processes import OdradekProcess
-from broker.composition import Broker
-from cli.main import main
+from odradek.broker.composition import Broker
+from odradek.cli.main import main
 from tests.broker.cost import PATIENCE_S, exchange, rest
 from tests.broker.kafka_peer import Peer
 

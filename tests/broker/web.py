@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from broker.composition import Broker
+from odradek.broker.composition import Broker
 from tests.broker.live import PATIENCE_S, live
 
 # The cleaner does what it is asked for, and nothing else.

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from protocol.batches import Record
-from protocol.compression import Codec
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
 from tests.cleaner.worlds import StoredBatch
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cleaner.rules.policy import Reason, reason_to_clean
-from cleaner.runtime.progress import find_candidate
-from protocol.batches import Record
-from storage.segment import LOG
+from odradek.cleaner.rules.policy import Reason, reason_to_clean
+from odradek.cleaner.runtime.progress import find_candidate
+from odradek.protocol.batches import Record
+from odradek.storage.segment import LOG
 from tests.cleaner.differences import (
     Deliberate,
     explain,

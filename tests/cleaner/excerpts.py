@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cleaner.proof.snapshot import take_snapshot
-from cleaner.reading.excerpts import Bounds, Cut, Excerpt
-from cleaner.reading.lookup import Latest, find_latest
-from protocol.batches import Record
-from protocol.records_plain import decode_headers
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.cleaner.reading.excerpts import Bounds, Cut, Excerpt
+from odradek.cleaner.reading.lookup import Latest, find_latest
+from odradek.protocol.batches import Record
+from odradek.protocol.records_plain import decode_headers
 from tests.cleaner.worlds import World
 
 WHOLE = Bounds(1 << 40, 1 << 40, 1 << 40, 1 << 40)

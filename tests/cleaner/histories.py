@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from cleaner.rules.job import CleanerSettings
-from protocol.compression import Codec
-from storage.transactions import AbortedTransaction
+from odradek.cleaner.rules.job import CleanerSettings
+from odradek.protocol.compression import Codec
+from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import World
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import java
-from config.topic import TopicConfig
-from protocol.legacy import decode_stored, read_stored_header
-from storage.checkpoints import CLEANER_OFFSETS
-from storage.segment import LOG, TXN_INDEX
-from storage.transactions import AbortedTransaction, parse_aborted
+from odradek.config.topic import TopicConfig
+from odradek.protocol.legacy import decode_stored, read_stored_header
+from odradek.storage.checkpoints import CLEANER_OFFSETS
+from odradek.storage.segment import LOG, TXN_INDEX
+from odradek.storage.transactions import AbortedTransaction, parse_aborted
 from tests.cleaner.random_histories import EXPIRATION_MS
 from tests.cleaner.worlds import StoredBatch
 

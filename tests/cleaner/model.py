@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocol.batches import DELETE_HORIZON_BIT, BatchHeader, Record
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import DELETE_HORIZON_BIT, BatchHeader, Record
+from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import StoredBatch
 
 _CODEC_AND_HORIZON = 0x47

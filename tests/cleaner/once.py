@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
-from cleaner.passes.clean import clean
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.job import CleanerSettings, make_job
-from cleaner.rules.policy import Reason
-from cleaner.runtime.progress import CleanerOffsets, Horizons, find_candidate, range_of
-from storage.files import FileSystem
-from storage.log import Log
-from storage.segment import Segment
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.job import CleanerSettings, make_job
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.progress import CleanerOffsets, Horizons, find_candidate, range_of
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 SETTINGS = CleanerSettings(
     map_bytes_max=128 << 20,

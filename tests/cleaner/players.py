@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cleaner.passes.offset_map import SLOT_BYTES
-from cleaner.rules.job import CleanerSettings
-from protocol.batches import Record, encode_batch
-from protocol.control import encode_end_txn_marker
-from protocol.legacy import read_stored_header
-from storage.transactions import AbortedTransaction
+from odradek.cleaner.passes.offset_map import SLOT_BYTES
+from odradek.cleaner.rules.job import CleanerSettings
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.protocol.legacy import read_stored_header
+from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.random_histories import (
     EXPIRATION_MS,

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocol.compression import Codec
+from odradek.protocol.compression import Codec
 from tests.storage.old_logs import FORMATS
 
 Pair = tuple[bytes | None, bytes | None]

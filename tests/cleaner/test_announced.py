@@ -16,18 +16,18 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.passes.clean import clean
-from cleaner.rules.policy import Reason
-from cleaner.rules.quarantine import RETRY_MAX_MS, RETRY_MIN_MS
-from cleaner.rules.view import active_segment, glance_at
-from cleaner.rules.why import Answer, Facts, Threads, Verdict, explain
-from cleaner.runtime.desk import Desk
-from cleaner.runtime.roller import Roller
-from cleaner.runtime.survey import Finding, Noted, look
-from cleaner.runtime.worker import Rest
-from config.broker import BrokerConfig
-from config.topic import TopicConfig
-from storage.log import Log
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.rules.quarantine import RETRY_MAX_MS, RETRY_MIN_MS
+from odradek.cleaner.rules.view import active_segment, glance_at
+from odradek.cleaner.rules.why import Answer, Facts, Threads, Verdict, explain
+from odradek.cleaner.runtime.desk import Desk
+from odradek.cleaner.runtime.roller import Roller
+from odradek.cleaner.runtime.survey import Finding, Noted, look
+from odradek.cleaner.runtime.worker import Rest
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import TopicConfig
+from odradek.storage.log import Log
 from tests.cleaner.worlds import COMPACT, FS, World
 
 NEVER = 2**63 - 1

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import Bound, dirty_range
-from cleaner.rules.view import glance_at, view_log
-from cleaner.runtime.progress import Horizons
-from protocol.batches import decode_records, iterate_batches
-from storage.log import Log
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import Bound, dirty_range
+from odradek.cleaner.rules.view import glance_at, view_log
+from odradek.cleaner.runtime.progress import Horizons
+from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.storage.log import Log
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, World, pairs
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import Reason
-from cleaner.runtime.asked import Outcome, Status
-from cleaner.runtime.desk import Desk
-from cleaner.runtime.dry_run import Missing
-from cleaner.runtime.progress import Running
-from cleaner.runtime.worker import Rest
-from storage.log import Log
-from storage.segment import CLEANED
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.asked import Outcome, Status
+from odradek.cleaner.runtime.desk import Desk
+from odradek.cleaner.runtime.dry_run import Missing
+from odradek.cleaner.runtime.progress import Running
+from odradek.cleaner.runtime.worker import Rest
+from odradek.storage.log import Log
+from odradek.storage.segment import CLEANED
 from tests.cleaner.test_pool import (
     CONFIG,
     PATIENCE_S,

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.errors import CleaningAborted
-from cleaner.proof.snapshot import take_snapshot
-from cleaner.reading import browse as browsing
-from cleaner.reading import excerpts, unpacked
-from cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
-from cleaner.reading.excerpts import Bounds, Cut
-from cleaner.rules.key_tokens import token_of
-from protocol.batches import Record, encode_batch
-from protocol.compression import Codec
-from storage.errors import CorruptFile
-from storage.segment import INDEX, LOG
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.cleaner.reading import browse as browsing
+from odradek.cleaner.reading import excerpts, unpacked
+from odradek.cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from odradek.cleaner.reading.excerpts import Bounds, Cut
+from odradek.cleaner.rules.key_tokens import token_of
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import CorruptFile
+from odradek.storage.segment import INDEX, LOG
 from tests.cleaner.excerpts import WHOLE, latest_of, record_of, with_headers
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.worlds import EAGER, World, pairs

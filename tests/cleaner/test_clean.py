@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import CleaningAborted
-from cleaner.passes.clean import clean
-from cleaner.passes.stats import report
-from cleaner.rules.job import CleanerSettings, make_job
-from cleaner.rules.policy import Reason
-from cleaner.runtime.progress import find_candidate
-from protocol.batches import batch_crc
-from protocol.compression import Codec
-from storage.errors import CorruptFile, StaleSegments
-from storage.files import Buffer, RealFile
-from storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.passes.stats import report
+from odradek.cleaner.rules.job import CleanerSettings, make_job
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.progress import find_candidate
+from odradek.protocol.batches import batch_crc
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import CorruptFile, StaleSegments
+from odradek.storage.files import Buffer, RealFile
+from odradek.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
 from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.rules.job import CleanerSettings
+from odradek.cleaner.rules.job import CleanerSettings
 from tests.cleaner.histories import HISTORIES, Author, Clean, Data, Roll, Step, write_all
 from tests.cleaner.model import Range, model_clean
 from tests.cleaner.once import SETTINGS

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batches import Record
-from protocol.compression import Codec
-from storage.segment import LOG
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.storage.segment import LOG
 from tests.cleaner.differences import Deliberate
 from tests.cleaner.duels import Difference, Outcome, duel
 from tests.cleaner.kafka_cleaner import MEMORY, KafkaCleaner, batches_in

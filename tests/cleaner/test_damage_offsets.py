@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batches import batch_crc
-from protocol.compression import Codec
-from storage.errors import CorruptFile
-from storage.segment import LOG
+from odradek.protocol.batches import batch_crc
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import CorruptFile
+from odradek.storage.segment import LOG
 from tests.cleaner.worlds import FS, World, pairs
 
 DAMAGED = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from cleaner.runtime.deaths import PROBATION_MS, Deaths
+from odradek.cleaner.runtime.deaths import PROBATION_MS, Deaths
 
 BUG = SystemError("a bug")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.runtime.deleter import Deleter
-from cleaner.runtime.pool import CleanerPool
-from protocol.batches import Record, decode_records
-from storage.directory import LogDirectory
-from storage.log import Log
-from storage.recovery import LogIdentity
+from odradek.cleaner.runtime.deleter import Deleter
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.protocol.batches import Record, decode_records
+from odradek.storage.directory import LogDirectory
+from odradek.storage.log import Log
+from odradek.storage.recovery import LogIdentity
 from tests.cleaner.test_pool import CONFIG, Broker, on_a_loop, running_pool, until
 from tests.cleaner.worlds import COMPACT, EAGER, FS
 

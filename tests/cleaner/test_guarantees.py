@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.proof.guarantees import (
+from odradek.cleaner.proof.guarantees import (
     FINAL_STATE,
     HEAD_UNCHANGED,
     OFFSETS_UNCHANGED,
@@ -23,9 +23,9 @@ from cleaner.proof.guarantees import (
     compare,
     final_state,
 )
-from cleaner.proof.snapshot import take_snapshot
-from cleaner.runtime.verification import bounds_of, prove_guarantees, prove_run
-from protocol.batches import Record
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.cleaner.runtime.verification import bounds_of, prove_guarantees, prove_run
+from odradek.protocol.batches import Record
 from tests.cleaner.histories import HISTORIES, Author, Clean, Roll, Step
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench.processes import kafka_tool
-from protocol.batches import Record
-from protocol.compression import Codec
-from storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
-from storage.transactions import AbortedTransaction
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import EAGER, World
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.passes.hashing import HashKey
-from cleaner.passes.indexing import Ordinals
-from cleaner.passes.mapping import SPILL_COLUMNS
-from cleaner.passes.offset_map import OffsetMap
-from cleaner.rules.keep import (
+from odradek.cleaner.passes.hashing import HashKey
+from odradek.cleaner.passes.indexing import Ordinals
+from odradek.cleaner.passes.mapping import SPILL_COLUMNS
+from odradek.cleaner.passes.offset_map import OffsetMap
+from odradek.cleaner.rules.keep import (
     BatchFacts,
     BatchVerdict,
     Retention,
@@ -20,10 +20,10 @@ from cleaner.rules.keep import (
     keep_record,
     must_stamp,
 )
-from cleaner.rules.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
-from protocol import batch_scan
-from protocol.batches import Record, encode_batch
-from protocol.records import as_bytes
+from odradek.cleaner.rules.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
+from odradek.protocol import batch_scan
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.records import as_bytes
 
 NOW = 1000
 PAST, NOW_ITSELF, LATER = 999, 1000, 1001

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.passes.clean import clean
-from cleaner.passes.facts import read_facts
-from cleaner.passes.key_filter import KeyFilter, read_filter
-from cleaner.rules.job import make_job
-from cleaner.rules.policy import Reason, split_settled
-from cleaner.runtime.progress import Horizons, find_candidate
-from storage import exchange
-from storage.segment import KEYS, LOG
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.passes.facts import read_facts
+from odradek.cleaner.passes.key_filter import KeyFilter, read_filter
+from odradek.cleaner.rules.job import make_job
+from odradek.cleaner.rules.policy import Reason, split_settled
+from odradek.cleaner.runtime.progress import Horizons, find_candidate
+from odradek.storage import exchange
+from odradek.storage.segment import KEYS, LOG
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 

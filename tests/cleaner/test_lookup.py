@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.errors import CleaningAborted
-from cleaner.passes.throttle import Pace
-from cleaner.proof.snapshot import take_snapshot
-from protocol.batches import Record, encode_batch
-from protocol.compression import Codec
-from storage.errors import CorruptFile
-from storage.segment import LOG
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.throttle import Pace
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import CorruptFile
+from odradek.storage.segment import LOG
 from tests.cleaner.excerpts import latest_of, record_of, with_headers
 from tests.cleaner.histories import HISTORIES, write_all
 from tests.cleaner.test_old_formats import fill

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import MAGIC, Record
-from protocol.compression import Codec
-from storage.errors import CorruptFile
-from storage.segment import LOG
+from odradek.protocol.batches import MAGIC, Record
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import CorruptFile
+from odradek.storage.segment import LOG
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.test_clean_model import new_world
 from tests.cleaner.worlds import EAGER, FS, TOPIC, StoredBatch, World

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.rules.policy import (
+from odradek.cleaner.rules.policy import (
     OFFSET_SPAN_MAX,
     Bound,
     CheckpointProblem,
@@ -20,8 +20,8 @@ from cleaner.rules.policy import (
     reason_to_clean,
     urgency,
 )
-from cleaner.rules.view import LogView, SegmentView
-from config.topic import TopicConfig
+from odradek.cleaner.rules.view import LogView, SegmentView
+from odradek.config.topic import TopicConfig
 
 NOW = 100_000
 NEVER = 2**63 - 1

@@ -16,22 +16,22 @@ from typing import ParamSpec
 
 import pytest
 
-from cleaner.passes.clean import clean
-from cleaner.passes.stats import CleanResult
-from cleaner.passes.throttle import Throttle
-from cleaner.rules.quarantine import RETRY_MIN_MS
-from cleaner.runtime.desk import Desk
-from cleaner.runtime.look import Look, look_at_all
-from cleaner.runtime.pool import CleanerPool
-from cleaner.runtime.progress import Running
-from cleaner.runtime.worker import Rest
-from config.broker import BrokerConfig
-from config.topic import TopicConfig
-from storage.directory import LogDirectory
-from storage.errors import DiskFailure
-from storage.files import RealFile, RealFileSystem
-from storage.log import Log
-from storage.segment import CLEANED, LOG
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.passes.throttle import Throttle
+from odradek.cleaner.rules.quarantine import RETRY_MIN_MS
+from odradek.cleaner.runtime.desk import Desk
+from odradek.cleaner.runtime.look import Look, look_at_all
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.cleaner.runtime.progress import Running
+from odradek.cleaner.runtime.worker import Rest
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import TopicConfig
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import RealFile, RealFileSystem
+from odradek.storage.log import Log
+from odradek.storage.segment import CLEANED, LOG
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 P = ParamSpec("P")

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.errors import VerificationFailed
-from cleaner.passes.clean import clean
-from cleaner.proof.proof import Proof
-from cleaner.rules.job import CleanerSettings, CleaningJob, make_job
-from cleaner.rules.policy import Reason
-from cleaner.runtime.progress import find_candidate
-from protocol.batches import (
+from odradek.cleaner.errors import VerificationFailed
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.proof.proof import Proof
+from odradek.cleaner.rules.job import CleanerSettings, CleaningJob, make_job
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.progress import find_candidate
+from odradek.protocol.batches import (
     HEADER,
     BatchHeader,
     Record,
@@ -30,11 +30,19 @@ from protocol.batches import (
     read_header,
     record_section,
 )
-from protocol.compression import Codec
-from storage.index import OFFSET_ENTRY, TIME_ENTRY
-from storage.reading import aborted_between
-from storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, Segment, create_segment
-from storage.transactions import AbortedTransaction, pack_aborted, parse_aborted
+from odradek.protocol.compression import Codec
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.reading import aborted_between
+from odradek.storage.segment import (
+    CLEANED,
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TXN_INDEX,
+    Segment,
+    create_segment,
+)
+from odradek.storage.transactions import AbortedTransaction, pack_aborted, parse_aborted
 from tests.cleaner.histories import HISTORIES, Author, Clean, Roll, Step
 from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World, pairs

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.errors import VerificationFailed
-from protocol.batches import Record, decode_records
-from protocol.compression import Codec
+from odradek.cleaner.errors import VerificationFailed
+from odradek.protocol.batches import Record, decode_records
+from odradek.protocol.compression import Codec
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.test_clean_model import new_world
 from tests.cleaner.test_old_formats import fill

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.batches import Record
+from odradek.protocol.batches import Record
 from tests.cleaner.kafka_cleaner import aborted_in
 from tests.cleaner.model import Range, model_clean
 from tests.cleaner.once import SETTINGS

@@ -10,13 +10,13 @@ from unittest import mock
 
 import pytest
 
-from cleaner.rules.retention import Deletion, plan_deletion
-from cleaner.rules.view import SegmentView
-from cleaner.runtime import deleter as deleter_module
-from cleaner.runtime.deleter import check_retention
-from config.broker import BrokerConfig
-from config.topic import TopicConfig
-from storage.log import Log
+from odradek.cleaner.rules.retention import Deletion, plan_deletion
+from odradek.cleaner.rules.view import SegmentView
+from odradek.cleaner.runtime import deleter as deleter_module
+from odradek.cleaner.runtime.deleter import check_retention
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import TopicConfig
+from odradek.storage.log import Log
 from tests.cleaner.worlds import World, pairs
 
 NOW = 1_000_000

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.runtime.roller import Roller
-from config.topic import TopicConfig
-from protocol.batches import Record, encode_batch
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.cleaner.runtime.roller import Roller
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import Record, encode_batch
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 from tests.cleaner.test_pool import (
     CONFIG,
     Broker,

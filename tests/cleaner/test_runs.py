@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.policy import Reason
-from cleaner.runtime.history import FILE_NAME, HISTORY_PER_PARTITION, History, HistoryStore
-from cleaner.runtime.progress import Quarantined
-from cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run, result_as_json
-from storage.files import FileSystem
-from storage.log import Log
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.history import FILE_NAME, HISTORY_PER_PARTITION, History, HistoryStore
+from odradek.cleaner.runtime.progress import Quarantined
+from odradek.cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run, result_as_json
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 from tests.cleaner.test_why import failure
 from tests.cleaner.worlds import FS, World, pairs
 from tests.profiles import examples
@@ -199,11 +199,13 @@ def test_runs_that_the_disk_refuses_are_written_as_soon_as_it_accepts(
 
 
 def test_each_run_is_a_line_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "cleaner.runtime.runs")
+    caplog.set_level(logging.INFO, "odradek.cleaner.runtime.runs")
     history = History([world.log])
     history.succeeded(world.log, result(world, 5), 6)
     history.failed(world.log, failure(7), 8)
-    lines = [one.getMessage() for one in caplog.records if one.name == "cleaner.runtime.runs"]
+    lines = [
+        one.getMessage() for one in caplog.records if one.name == "odradek.cleaner.runtime.runs"
+    ]
     assert [json.loads(line)["outcome"] for line in lines] == ["CLEANED", "FAILED"]
     assert json.loads(lines[0])["result"]["started_ms"] == 5
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.proof.guarantees import Finding
-from cleaner.proof.snapshot import take_snapshot
-from cleaner.proof.soundness import (
+from odradek.cleaner.proof.guarantees import Finding
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.cleaner.proof.soundness import (
     INDEXES_RIGHT,
     INTACT,
     NO_GHOSTS,
@@ -18,9 +18,9 @@ from cleaner.proof.soundness import (
     prove_clean_section,
     prove_indexes,
 )
-from storage.index import OFFSET_ENTRY, TIME_ENTRY
-from storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
-from storage.transactions import AbortedTransaction, pack_aborted
+from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from odradek.storage.transactions import AbortedTransaction, pack_aborted
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 DENSE = replace(EAGER, index_interval_bytes=0)

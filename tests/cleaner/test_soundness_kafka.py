@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess
-from cleaner.proof.guarantees import Finding
-from cleaner.proof.snapshot import take_snapshot
-from cleaner.proof.soundness import (
+from odradek.cleaner.proof.guarantees import Finding
+from odradek.cleaner.proof.snapshot import take_snapshot
+from odradek.cleaner.proof.soundness import (
     INDEXES_RIGHT,
     NO_GHOSTS,
     ONE_RECORD,
     prove_clean_section,
     prove_indexes,
 )
-from config.topic import TopicConfig
-from storage.checkpoints import read_offsets
-from storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.config.topic import TopicConfig
+from odradek.storage.checkpoints import read_offsets
+from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 from tests.broker.moved_cluster import KAFKA_SETTINGS, OFFSETS, cleaned_to, fill, wait_until
 from tests.cleaner.worlds import FS
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.errors import CleaningAborted
-from cleaner.passes.hashing import HashKey, hash_key_plain
-from cleaner.passes.mapping import SPILL_COLUMNS
-from cleaner.passes.offset_map import Obsolete
-from cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
-from storage import exchange
+from odradek.cleaner.errors import CleaningAborted
+from odradek.cleaner.passes.hashing import HashKey, hash_key_plain
+from odradek.cleaner.passes.mapping import SPILL_COLUMNS
+from odradek.cleaner.passes.offset_map import Obsolete
+from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from odradek.storage import exchange
 from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World
 

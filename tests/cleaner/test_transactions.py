@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.rules.transactions import CleanedTransactions
-from protocol.control import ControlType
-from storage.segment import TXN_INDEX
-from storage.transactions import AbortedTransaction, parse_aborted
+from odradek.cleaner.rules.transactions import CleanedTransactions
+from odradek.protocol.control import ControlType
+from odradek.storage.segment import TXN_INDEX
+from odradek.storage.transactions import AbortedTransaction, parse_aborted
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 
 PRODUCER = 7

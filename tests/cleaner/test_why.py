@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.rules.policy import Bound, Reason, dirty_range
-from cleaner.rules.quarantine import Quarantined, Standing
-from cleaner.rules.view import ActiveSegment, LogView, SegmentView
-from cleaner.rules.why import (
+from odradek.cleaner.rules.policy import Bound, Reason, dirty_range
+from odradek.cleaner.rules.quarantine import Quarantined, Standing
+from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
+from odradek.cleaner.rules.why import (
     Condition,
     Facts,
     Kind,
@@ -20,7 +20,7 @@ from cleaner.rules.why import (
     Verdict,
     explain,
 )
-from config.topic import TopicConfig
+from odradek.config.topic import TopicConfig
 
 NOW = 1_000_000
 NEVER = 2**63 - 1

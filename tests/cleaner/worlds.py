@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleaner.passes.stats import CleanResult
-from cleaner.rules.job import CleanerSettings
-from cleaner.runtime.progress import Horizons
-from config.topic import TopicConfig
-from protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
-from protocol.compression import Codec
-from protocol.control import encode_end_txn_marker
-from storage.directory import LogDirectory
-from storage.files import RealFileSystem
-from storage.log import Log
-from storage.transactions import AbortedTransaction
+from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.job import CleanerSettings
+from odradek.cleaner.runtime.progress import Horizons
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import RealFileSystem
+from odradek.storage.log import Log
+from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.once import SETTINGS, clean_once
 
 FS = RealFileSystem()

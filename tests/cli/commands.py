@@ -13,8 +13,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from bench.processes import ROOT
-from cli.client import ENVIRONMENT
-from cli.main import main
+from odradek.cli.client import ENVIRONMENT
+from odradek.cli.main import main
 
 _numbers = itertools.count()
 
@@ -64,5 +64,5 @@ class Commands:
     def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[bytes]:
         """Start a command as a process."""
         environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "cli.main", *arguments]
+        command = [sys.executable, "-m", "odradek.cli.main", *arguments]
         return subprocess.Popen(command, env=environment, cwd=ROOT, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cli.records import Line
+from odradek.cli.records import Line
 
 BYTES = st.one_of(
     st.none(), st.just(b""), st.binary(max_size=20), st.text(max_size=10).map(str.encode)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port
-from config.acl import STANDARD_AUTHORIZER
+from odradek.config.acl import STANDARD_AUTHORIZER
 from tests.cli.commands import Commands, fresh
 from tests.conftest import starting
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from cli import peer
-from cli.ask import AskError, ask_with_token
-from cli.peer import owner_of_peer
+from odradek.cli import peer
+from odradek.cli.ask import AskError, ask_with_token
+from odradek.cli.peer import owner_of_peer
 
 TOKEN = "AAAABBBBCCCCDDDDEEEE22"
 STRANGER = 4_242
@@ -107,7 +107,7 @@ def ends(connection: socket.socket) -> tuple[str, str]:
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the kernel's table is, as far as the command knows."""
-    monkeypatch.setattr("cli.peer.TABLES", tmp_path)
+    monkeypatch.setattr("odradek.cli.peer.TABLES", tmp_path)
     return tmp_path / "tcp"
 
 

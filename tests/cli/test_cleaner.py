@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.processes import ROOT
-from broker.composition import Broker
-from cli import words
-from cli.main import main
-from storage.segment import LOG
+from odradek.broker.composition import Broker
+from odradek.cli import words
+from odradek.cli.main import main
+from odradek.storage.segment import LOG
 from tests.broker.live import append, batch, create, live, on_uvloop
 from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.web import SETTINGS
@@ -188,7 +188,7 @@ def test_the_command_asks_a_broker_that_runs_as_a_process(tmp_path: Path) -> Non
         "PYTHONPATH": str(ROOT),
         "http_proxy": "http://127.0.0.1:9",
     }
-    command = [sys.executable, "-m", "cli.main", "cleaner"]
+    command = [sys.executable, "-m", "odradek.cli.main", "cleaner"]
 
     def run(*arguments: str) -> Any:
         return subprocess.run(

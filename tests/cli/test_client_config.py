@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.client_config import ClientConfigError, client_properties
+from odradek.cli.client_config import ClientConfigError, client_properties
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -10,11 +10,12 @@ import click
 import pytest
 
 from bench.processes import ROOT
-from cli.lazy import LazyGroup
-from cli.main import main
+from odradek.cli.lazy import LazyGroup
+from odradek.cli.main import main
 
 HEAVY = (
-    "confluent_kafka", "rich", "numpy", "numba", "aiohttp", "broker.main", "storage", "pyspark",
+    "confluent_kafka", "rich", "numpy", "numba", "aiohttp", "odradek.broker.main",
+    "odradek.storage", "pyspark",
 )  # fmt: skip
 
 

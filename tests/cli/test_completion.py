@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.processes import free_port
-from cli.client import Connection
-from cli.main import main
+from odradek.cli.client import Connection
+from odradek.cli.main import main
 from tests.cli.commands import Commands, fresh
 
 SHELLS = ("bash", "zsh", "fish")
@@ -50,9 +50,9 @@ def test_without_a_broker_no_name_is_completed_and_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Without a time of its own, a completion would wait for longer than this test may take.
-    monkeypatch.setattr("cli.client._HOPELESS_S", 600.0)
+    monkeypatch.setattr("odradek.cli.client._HOPELESS_S", 600.0)
     patient = functools.partial(Connection, connect_timeout_s=600.0)
-    monkeypatch.setattr("cli.client.Connection", patient)
+    monkeypatch.setattr("odradek.cli.client.Connection", patient)
     assert _completed(f"127.0.0.1:{free_port()}", "consume", "pri") == []
     assert _completed("nonsense", "groups", "describe", "b") == []
 
@@ -61,7 +61,7 @@ def test_without_a_broker_no_name_is_completed_and_nobody_waits(
 def test_topics_and_groups_are_completed(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.completion._TIMEOUT_S", 60.0)  # a busy machine needs more
+    monkeypatch.setattr("odradek.cli.completion._TIMEOUT_S", 60.0)  # a busy machine needs more
     topic, other, group = fresh("prices"), fresh("prices"), fresh("billing")
     commands.shown("topics", "create", topic, other)
     commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "end")

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.processes import ROOT, KafkaProcess
-from cli.dump_rows import Wanted, reader_of
-from cli.main import main
-from protocol.batches import Record, encode_batch
-from protocol.compression import Codec
-from storage.files import RealFileSystem
-from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from odradek.cli.dump_rows import Wanted, reader_of
+from odradek.cli.main import main
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.storage.files import RealFileSystem
+from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from tests.storage.dump import dump, segment_files
 from tests.storage.partition import Partition
 from tests.storage.test_dump_log_segments import STATES, appended
@@ -56,7 +56,7 @@ def test_the_reader_of_a_pipe_may_have_enough(tmp_path: Path) -> None:
     """A pipe holds 64 KiB: what is printed is more, and its reader is gone."""
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text(f"0\n20000\n{''.join(f'{n} {n}{chr(10)}' for n in range(20000))}")
-    command = [sys.executable, "-m", "cli.main", "dump-log", str(path)]
+    command = [sys.executable, "-m", "odradek.cli.main", "dump-log", str(path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

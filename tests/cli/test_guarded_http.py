@@ -54,7 +54,7 @@ def address(broker: OdradekProcess) -> str:
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name[:8] != "ODRADEK_"}
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [sys.executable, "-m", "odradek.cli.main", *arguments],
         capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip

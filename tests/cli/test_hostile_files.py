@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batches import Record, batch_crc, encode_batch, read_header, replace_section
-from protocol.checksum import crc32c
-from protocol.compression import Codec, compress
-from protocol.records_plain import encode_varint
+from odradek.protocol.batches import Record, batch_crc, encode_batch, read_header, replace_section
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.records_plain import encode_varint
 
 MEMORY_BYTES = 2 << 30  # of addresses, of which the interpreter's libraries take a part
 TIME_S = 60  # of the processor, for what takes some seconds
@@ -36,7 +36,7 @@ def odradek(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, TIME_S))
 
     ended = subprocess.run(
-        [sys.executable, "-m", "cli.main", *map(str, arguments)],
+        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)],
         capture_output=True, text=True, timeout=10 * TIME_S, preexec_fn=bound, check=False,
     )  # fmt: skip
     assert ended.returncode in (0, 1), ended

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import ROOT, OdradekProcess
-from storage.directory import METADATA_DIRECTORY
+from odradek.storage.directory import METADATA_DIRECTORY
 from tests.broker.moved_cluster import wait_until
 
 pytestmark = pytest.mark.slow
@@ -248,7 +248,7 @@ def test_a_command_that_is_refused(
     tmp_path: Path, answering: OdradekProcess, arguments: Arguments, words: tuple[str, ...]
 ) -> None:
     done = subprocess.run(
-        [*unprivileged(), sys.executable, "-m", "cli.main"]
+        [*unprivileged(), sys.executable, "-m", "odradek.cli.main"]
         + [str(one) for one in arguments(Scene(tmp_path, answering))],
         capture_output=True,
         text=True,

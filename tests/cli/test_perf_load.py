@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.perf_figures import Latencies
-from cli.perf_load import ZIPF_KEYS_MAX, Distribution, DistributionType, KeyDraw, Load, Records
+from odradek.cli.perf_figures import Latencies
+from odradek.cli.perf_load import (
+    ZIPF_KEYS_MAX,
+    Distribution,
+    DistributionType,
+    KeyDraw,
+    Load,
+    Records,
+)
 
 UNIFORM = Distribution("uniform")
 DRAWN = 100_000

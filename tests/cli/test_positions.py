@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.positions import Kind, Position, PositionType
+from odradek.cli.positions import Kind, Position, PositionType
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli import adopt, completion
-from cli.dump_rows import Row
-from cli.dump_show import Table
-from cli.main import main
-from cli.one_line import one_line
-from cli.refusals import CommandError
-from cli.tables import print_rows
-from cli.words import printable_answer
-from config.printable import printable
+from odradek.cli import adopt, completion
+from odradek.cli.dump_rows import Row
+from odradek.cli.dump_show import Table
+from odradek.cli.main import main
+from odradek.cli.one_line import one_line
+from odradek.cli.refusals import CommandError
+from odradek.cli.tables import print_rows
+from odradek.cli.words import printable_answer
+from odradek.config.printable import printable
 from tests.cli.answering import answering
 
 # It retitles a window, clears the screen by the one character that begins such a sequence, writes
@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be_typed_is_not_completed(monkeypatch: pytest.Monkey
         def admin(self) -> Admin:
             return Admin()
 
-    monkeypatch.setattr("cli.client.Connection", Connection)
+    monkeypatch.setattr("odradek.cli.client.Connection", Connection)
     context = click.Context(click.Command("consume"))
     parameter = click.Argument(["topic"])
     found = completion.complete_topics(context, parameter, "")

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.records import Consumed, Line, read_json, write_json
-from protocol.partitioning import partition_of_key
+from odradek.cli.records import Consumed, Line, read_json, write_json
+from odradek.protocol.partitioning import partition_of_key
 from tests.cli.commands import Commands, fresh
 from tests.cli.conftest import AnyBroker
 from tests.cli.drawing import RECORDS

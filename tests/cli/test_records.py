@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cli.records import (
+from odradek.cli.records import (
     Consumed,
     Line,
     LineError,

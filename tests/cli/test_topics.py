@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bench.processes import free_port
-from cli.client import Connection
+from odradek.cli.client import Connection
 from tests.cli.commands import Commands, fresh
 
 pytestmark = pytest.mark.slow
@@ -151,7 +151,7 @@ def test_an_absent_broker_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> N
     address = f"127.0.0.1:{free_port()}"
     # One that may yet come is waited for, and then for longer than this test may take.
     patient = functools.partial(Connection, connect_timeout_s=600.0)
-    monkeypatch.setattr("cli.client.Connection", patient)
+    monkeypatch.setattr("odradek.cli.client.Connection", patient)
     line = Commands(address).refusal("topics", "list")
     assert line == (
         f"odradek: no broker answers at {address} (Connection refused): start it, or name "

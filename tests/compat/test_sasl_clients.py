@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from bench.processes import QUICK_START, java, kafka_libs
-from protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from odradek.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from tests.broker import sasl_brokers
 from tests.broker.sasl_brokers import Listeners
 from tests.broker.sasl_client import PLAIN_MODULE, SCRAM_MODULE, USERS

@@ -29,8 +29,8 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from broker.api_table import BY_KEY
-from config.acl import STANDARD_AUTHORIZER
+from odradek.broker.api_table import BY_KEY
+from odradek.config.acl import STANDARD_AUTHORIZER
 from tests.compat.tools import CLIENTS, Client, Printed, Tools
 
 SCRIPTS = Path(__file__).with_name("tool_scripts")

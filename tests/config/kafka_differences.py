@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from config.effective import BROKER_OPTION
-from config.per_listener import base_name, split_name
+from odradek.config.effective import BROKER_OPTION
+from odradek.config.per_listener import base_name, split_name
 
 KAFKA_4_4 = {
     "errors.deadletterqueue.auto.create.topics.enable",

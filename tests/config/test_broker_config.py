@@ -6,19 +6,19 @@ import time
 
 import pytest
 
-from config.broker import BrokerConfig
-from config.dynamic import check_dynamic
-from config.effective import (
+from odradek.config.broker import BrokerConfig
+from odradek.config.dynamic import check_dynamic
+from odradek.config.effective import (
     BROKER_OPTIONS,
     declared_options,
     resolve_broker,
     resolve_topic,
 )
-from config.errors import ConfigError
-from config.layers import from_properties, static_layer
-from config.option import values_of
-from config.resolution import Layer, Source
-from config.values import Kind
+from odradek.config.errors import ConfigError
+from odradek.config.layers import from_properties, static_layer
+from odradek.config.option import values_of
+from odradek.config.resolution import Layer, Source
+from odradek.config.values import Kind
 
 # The server.properties that Kafka 4 comes with, without its comments.
 STOCK = """

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from config.dynamic import check_dynamic
-from config.effective import (
+from odradek.config.dynamic import check_dynamic
+from odradek.config.effective import (
     BROKER_OPTION,
     TOPIC_OPTION,
     resolve_broker,
     resolve_topic,
 )
-from config.errors import ConfigError
-from config.option import Option
-from config.properties import from_properties
-from config.resolution import Layer, Source
-from config.values import Kind, render
+from odradek.config.errors import ConfigError
+from odradek.config.option import Option
+from odradek.config.properties import from_properties
+from odradek.config.resolution import Layer, Source
+from odradek.config.values import Kind, render
 from tests.config.conftest import Ask
 from tests.config.kafka_differences import (
     KAFKA_4_4,

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.errors import ConfigError
-from config.layers import (
+from odradek.config.errors import ConfigError
+from odradek.config.layers import (
     EXCLUDED_VARIABLES,
     from_environment,
     from_pairs,
     static_layer,
 )
-from config.properties import from_properties
-from config.resolution import Source
+from odradek.config.properties import from_properties
+from odradek.config.resolution import Source
 
 # Surrogates are no characters, and Java's properties cannot hold one by itself either.
 texts = st.text(st.characters(exclude_categories=["Cs"]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from config.effective import BROKER_OPTIONS, declared_options
-from config.reference import reference
-from config.without_effect import replaced, without_effect
+from odradek.config.effective import BROKER_OPTIONS, declared_options
+from odradek.config.reference import reference
+from odradek.config.without_effect import replaced, without_effect
 
 _DOCS = Path(__file__).parents[2] / "docs"
 

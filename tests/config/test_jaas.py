@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.errors import ConfigError
-from config.jaas import LoginModule, parse_jaas
+from odradek.config.errors import ConfigError
+from odradek.config.jaas import LoginModule, parse_jaas
 from tests.config.conftest import Ask
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

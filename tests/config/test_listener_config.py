@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.broker import BrokerConfig
-from config.errors import ConfigError
-from config.listeners import Listener, parse_address, parse_host_counts, parse_protocol_map
+from odradek.config.broker import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.listeners import Listener, parse_address, parse_host_counts, parse_protocol_map
 
 
 def broker(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.errors import ConfigError
-from config.option import option, options, options_of, values_of
-from config.resolution import Entry, Layer, Source, Synonym, resolve
-from config.values import Kind, at_least, class_name, int16, int32, int64, password
+from odradek.config.errors import ConfigError
+from odradek.config.option import option, options, options_of, values_of
+from odradek.config.resolution import Entry, Layer, Source, Synonym, resolve
+from odradek.config.values import Kind, at_least, class_name, int16, int32, int64, password
 
 
 @options

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.errors import ConfigError
-from config.values import (
+from odradek.config.errors import ConfigError
+from odradek.config.values import (
     Kind,
     Value,
     at_least,

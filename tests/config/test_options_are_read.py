@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from config.effective import declared_options
-from config.option import Option
+from odradek.config.effective import declared_options
+from odradek.config.option import Option
 
 ROOT = Path(__file__).parent.parent.parent
 READERS = ("config", "storage", "cleaner", "broker")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from config.per_listener import ListenerName, base_name, layers_of, split_name
-from config.resolution import Layer, Source
+from odradek.config.per_listener import ListenerName, base_name, layers_of, split_name
+from odradek.config.resolution import Layer, Source
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from config.errors import ConfigError
-from config.principal_rules import NoRuleApplies, PrincipalRules
+from odradek.config.errors import ConfigError
+from odradek.config.principal_rules import NoRuleApplies, PrincipalRules
 
 RULES = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, "

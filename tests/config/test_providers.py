@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 
-from config.effective import resolve_broker
-from config.errors import ConfigError
-from config.layers import static_layer
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.layers import static_layer
 from tests.config.conftest import Ask
 
 PACKAGE = "org.apache.kafka.common.config.provider."

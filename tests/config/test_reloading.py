@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from config.effective import resolve_broker
-from config.reloading import Difference, differences, plan_reload
-from config.resolution import Layer, Source
+from odradek.config.effective import resolve_broker
+from odradek.config.reloading import Difference, differences, plan_reload
+from odradek.config.resolution import Layer, Source
 
 STARTED = Layer(
     Source.STATIC_BROKER,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from config.dynamic import check_dynamic
-from config.effective import resolve_broker, resolve_listener
-from config.errors import ConfigError
-from config.resolution import Layer, Source
-from config.sasl import SaslConfig, jaas_of, users_of
-from config.scram_users import parse_scram_users
+from odradek.config.dynamic import check_dynamic
+from odradek.config.effective import resolve_broker, resolve_listener
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer, Source
+from odradek.config.sasl import SaslConfig, jaas_of, users_of
+from odradek.config.scram_users import parse_scram_users
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

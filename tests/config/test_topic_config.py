@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.effective import BROKER_OPTION, BROKER_OPTIONS, TOPIC_OPTION, resolve_topic
-from config.errors import ConfigError
-from config.option import DAY_MS, HOUR_MS, MINUTE_MS, options_of
-from config.resolution import Layer, Source, Synonym
-from config.topic import TopicConfig
+from odradek.config.effective import BROKER_OPTION, BROKER_OPTIONS, TOPIC_OPTION, resolve_topic
+from odradek.config.errors import ConfigError
+from odradek.config.option import DAY_MS, HOUR_MS, MINUTE_MS, options_of
+from odradek.config.resolution import Layer, Source, Synonym
+from odradek.config.topic import TopicConfig
 
 STATIC = Source.STATIC_BROKER
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

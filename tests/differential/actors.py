@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.frames import encode_request
+from odradek.protocol.frames import encode_request
 from tests.differential.answers import Difference
 from tests.differential.play import SETTLE_S, Play
 from tests.differential.wire import CLIENT_ID, Peer, read_answer

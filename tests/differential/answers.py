@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from protocol.batches import decode_records, iterate_batches
-from protocol.errors import ProtocolError
-from protocol.messages.describe_producers import ProducerState
-from protocol.messages.write_txn_markers import WritableTxnMarkerResult
+from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.describe_producers import ProducerState
+from odradek.protocol.messages.write_txn_markers import WritableTxnMarkerResult
 from tests.differential.wire import Outcome, read_answer
 
 # Ids that a broker makes up, by the names of their fields.

@@ -7,34 +7,44 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from config.option import DAY_MS
-from protocol.batches import Record, encode_batch
-from protocol.messages.alter_configs import AlterableConfig as AlterableSetting
-from protocol.messages.alter_configs import AlterConfigsRequest
-from protocol.messages.alter_configs import AlterConfigsResource as Settings
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.delete_records import (
+from odradek.config.option import DAY_MS
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.messages.alter_configs import AlterableConfig as AlterableSetting
+from odradek.protocol.messages.alter_configs import AlterConfigsRequest
+from odradek.protocol.messages.alter_configs import AlterConfigsResource as Settings
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.push_telemetry import PushTelemetryRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
 from tests.differential.corners import corners

@@ -14,7 +14,7 @@ from dataclasses import is_dataclass
 from random import Random
 from typing import Any
 
-from protocol.schema import Field, fields_of
+from odradek.protocol.schema import Field, fields_of
 from tests.differential.comparable import keep_comparable
 from tests.differential.world import (
     BROKER,
@@ -230,7 +230,7 @@ def _client_instance(d: Drawing) -> bytes:
 
 
 def _one_protocol(d: Drawing) -> list[Any]:
-    from protocol.messages.join_group import JoinGroupRequestProtocol
+    from odradek.protocol.messages.join_group import JoinGroupRequestProtocol
 
     names = d.pick(("range",), ("range", "sticky"))
     return [JoinGroupRequestProtocol(name=name, metadata=b"meta") for name in names]

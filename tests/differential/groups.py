@@ -16,29 +16,29 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_groups import ListGroupsRequest
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.differential.actors import Actor, Found, Stage
 from tests.differential.play import Play
 from tests.differential.world import MEMBERS_MAX, World

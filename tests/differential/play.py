@@ -11,34 +11,37 @@ from random import Random
 from typing import Any
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.api_table import APIS, Api
-from protocol.frames import encode_request
-from protocol.messages import message_classes
-from protocol.messages.alter_configs import AlterableConfig as AlterableSetting
-from protocol.messages.alter_configs import AlterConfigsRequest
-from protocol.messages.alter_configs import AlterConfigsResource as Settings
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.api_table import APIS, Api
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.alter_configs import AlterableConfig as AlterableSetting
+from odradek.protocol.messages.alter_configs import AlterConfigsRequest
+from odradek.protocol.messages.alter_configs import AlterConfigsResource as Settings
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.initialize_share_group_state import (
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
     PartitionData,
 )
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.schema import info_of
+from odradek.protocol.schema import info_of
 from tests.differential.answers import Difference, Pairs
 from tests.differential.drawing import Drawing
 from tests.differential.group_requests import committing

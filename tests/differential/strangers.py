@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest
+from odradek.protocol.messages.sync_group import SyncGroupRequest
 from tests.differential.group_requests import altering, committing, joining
 from tests.differential.world import World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.compiler import encode
-from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from odradek.protocol.compiler import encode
+from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from tests.differential.answers import Difference, Pairs
 from tests.differential.wire import Outcome
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.api_table import APIS, Api
-from protocol.compiler import decode, encode
-from protocol.messages import message_classes
+from odradek.broker.api_table import APIS, Api
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.messages import message_classes
 from tests.differential.differences import KNOWN
 from tests.differential.drawing import Drawing
 from tests.differential.play import versions_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
-from broker.api_table import APIS
+from odradek.broker.api_table import APIS
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from broker.orders.java import hash_spread
-from broker.topics.names import CONSUMER_OFFSETS
-from broker.transactions.state import TransactionState
-from storage.segment import LOG
+from odradek.broker.orders.java import hash_spread
+from odradek.broker.topics.names import CONSUMER_OFFSETS
+from odradek.broker.transactions.state import TransactionState
+from odradek.storage.segment import LOG
 from tests.broker.kafka_peer import both_brokers
 from tests.differential.transactions import Side, differences, draw
 from tests.fuzz.seeds import FIRST_SEED, WORLDS

@@ -14,37 +14,41 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker.topics.names import TRANSACTION_STATE
-from broker.transactions.records import decode_record
-from protocol.batches import (
+from odradek.broker.topics.names import TRANSACTION_STATE
+from odradek.broker.transactions.records import decode_record
+from odradek.protocol.batches import (
     Record,
     decode_records,
     encode_batch,
     iterate_batches,
 )
-from protocol.control import decode_control
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn import (
+from odradek.protocol.control import decode_control
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.write_txn_markers import (
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -170,7 +174,7 @@ class Side:
             self.until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
 
     def _topic_id(self) -> bytes:
-        from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+        from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)])
         found: bytes = b""

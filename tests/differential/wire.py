@@ -8,10 +8,10 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
 
 TIMEOUT_S = 30
 _PING_ID = 0x7A11

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from protocol.batches import Record, encode_batch
-from protocol.compression import Codec
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.broker.raw_batches import RawBatch, RawRecord
 
 NODE_ID = 1

@@ -6,13 +6,13 @@ import struct
 from collections.abc import Iterator
 from random import Random
 
-from broker.api_table import APIS
-from protocol.frames import SIZE, encode_request
-from protocol.messages import message_classes
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.schema import info_of
+from odradek.broker.api_table import APIS
+from odradek.protocol.frames import SIZE, encode_request
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.schema import info_of
 from tests.differential.answers import Pairs
 from tests.differential.drawing import Drawing
 from tests.differential.wire import CLIENT_ID

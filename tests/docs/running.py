@@ -126,7 +126,7 @@ def _provide(folder: Path) -> None:
     """Write a script for each program that a user has on PATH, and a developer has not."""
     folder.mkdir(parents=True)
     here = shlex.quote(sys.executable)
-    scripts = {"odradek": f"{here} -m cli.main", "python": here}
+    scripts = {"odradek": f"{here} -m odradek.cli.main", "python": here}
     if kafka_libs() is not None:
         start = shlex.join(java(["-Xmx256m", *QUICK_START]))
         scripts |= {name: f"{start} {tool}" for name, tool in _TOOLS.items()}

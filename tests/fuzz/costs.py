@@ -28,25 +28,25 @@ from typing import Any
 
 from yarl import URL
 
-from broker.coordination.expressions import compile_expression, is_quick, matched
-from broker.security.tls.names import rfc2253_name
-from broker.telemetry.series import read_push
-from broker.telemetry.walk import InvalidPayload, PayloadTooLarge
-from broker.web.requests import Parameters, Problem
-from config.broker import BrokerConfig
-from config.client_metrics import ATTRIBUTES, InvalidSubscription, read_subscription
-from config.dynamic import check_dynamic
-from config.effective import resolve_broker, resolve_topic
-from config.errors import ConfigError
-from config.jaas import parse_jaas
-from config.option import Option, options_of
-from config.resolution import Layer, Source
-from config.sasl import SaslConfig
-from config.tls import TlsConfig
-from config.topic import TopicConfig
-from protocol.batches import batch_crc, iterate_batches, record_section
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
+from odradek.broker.coordination.expressions import compile_expression, is_quick, matched
+from odradek.broker.security.tls.names import rfc2253_name
+from odradek.broker.telemetry.series import read_push
+from odradek.broker.telemetry.walk import InvalidPayload, PayloadTooLarge
+from odradek.broker.web.requests import Parameters, Problem
+from odradek.config.broker import BrokerConfig
+from odradek.config.client_metrics import ATTRIBUTES, InvalidSubscription, read_subscription
+from odradek.config.dynamic import check_dynamic
+from odradek.config.effective import resolve_broker, resolve_topic
+from odradek.config.errors import ConfigError
+from odradek.config.jaas import parse_jaas
+from odradek.config.option import Option, options_of
+from odradek.config.resolution import Layer, Source
+from odradek.config.sasl import SaslConfig
+from odradek.config.tls import TlsConfig
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import batch_crc, iterate_batches, record_section
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
 from tests.fuzz import targets
 from tests.fuzz.targets import Target
 

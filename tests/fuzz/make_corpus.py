@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from broker.api_table import APIS
-from protocol.batches import Record, encode_batch
-from protocol.compiler import encode
-from protocol.compression import Codec, compress
-from protocol.messages import message_classes
-from protocol.records_plain import encode_record
-from protocol.schema import Field, fields_of, info_of
+from odradek.broker.api_table import APIS
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compiler import encode
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.messages import message_classes
+from odradek.protocol.records_plain import encode_record
+from odradek.protocol.schema import Field, fields_of, info_of
 from tests.fuzz.targets import TARGETS, Target
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 

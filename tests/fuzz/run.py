@@ -15,8 +15,8 @@ import atheris
 
 def main() -> None:
     """Run the target that the first argument names."""
-    with atheris.instrument_imports(include=["protocol", "broker.security"]):
-        from protocol.emitter import Emitter
+    with atheris.instrument_imports(include=["odradek.protocol", "odradek.broker.security"]):
+        from odradek.protocol.emitter import Emitter
         from tests.fuzz.costs import covered
         from tests.fuzz.targets import TARGETS
 

@@ -10,29 +10,29 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterator
 
-from broker.api_table import BY_KEY
-from broker.security.oauth.jwks import BadKeySet, read_key_set
-from broker.security.oauth.validation import InvalidToken, read_header
-from broker.security.sasl.exchange import AuthenticationFailed
-from broker.security.sasl.oauthbearer import read_first
-from broker.security.sasl.plain import PlainExchange
-from broker.security.sasl.scram_messages import read_client_final, read_client_first
-from protocol import records_plain
-from protocol.batches import (
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.security.oauth.jwks import BadKeySet, read_key_set
+from odradek.broker.security.oauth.validation import InvalidToken, read_header
+from odradek.broker.security.sasl.exchange import AuthenticationFailed
+from odradek.broker.security.sasl.oauthbearer import read_first
+from odradek.broker.security.sasl.plain import PlainExchange
+from odradek.broker.security.sasl.scram_messages import read_client_final, read_client_first
+from odradek.protocol import records_plain
+from odradek.protocol.batches import (
     batch_crc,
     decode_records,
     iterate_batches,
     record_section,
 )
-from protocol.compiler import decode, decode_prefix, encode
-from protocol.compression import Codec, compress, decompress
-from protocol.errors import ProtocolError
-from protocol.footprint import memory_max
-from protocol.frames import SIZE, FrameReader, read_request_header, skip_header_tags
-from protocol.legacy import decode_entry, decode_stored, read_stored_header, stored_crc
-from protocol.messages import message_classes
-from protocol.records_plain import InvalidRecord
-from protocol.schema import info_of
+from odradek.protocol.compiler import decode, decode_prefix, encode
+from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import memory_max
+from odradek.protocol.frames import SIZE, FrameReader, read_request_header, skip_header_tags
+from odradek.protocol.legacy import decode_entry, decode_stored, read_stored_header, stored_crc
+from odradek.protocol.messages import message_classes
+from odradek.protocol.records_plain import InvalidRecord
+from odradek.protocol.schema import info_of
 
 DECOMPRESSED_MAX_BYTES = 1 << 20
 FRAME_SIZE_MAX = 1 << 12
@@ -115,7 +115,7 @@ def kernels(data: bytes) -> None:
     """Walk | count i16 | keys wanted u8 | time u8 | section | by kernels and by their twins."""
     if len(data) < 4:
         return
-    from protocol import records
+    from odradek.protocol import records
 
     count, require_keys, since = struct.unpack_from(">h?B", data)
     start, end = 4, len(data)

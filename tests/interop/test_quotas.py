@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.processes import OdradekProcess
-from protocol.messages.alter_client_quotas import (
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.kafka_peer import Peer
 from tests.compat.clients import Confluent
 from tests.interop.conftest import StartBroker

@@ -11,13 +11,13 @@ from hashlib import pbkdf2_hmac
 from pathlib import Path
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port
-from protocol.messages.alter_user_scram_credentials import (
+from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from tests.broker.admin import creatable
 from tests.broker.certificates import Authority
 from tests.broker.sasl_peer import SaslPeer

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def clean(service: Service, *arguments: str) -> None:
     """Have it clean by the command line, which finds the token by itself."""
-    command = [sys.executable, "-m", "cli.main", "cleaner", "run", *arguments]
+    command = [sys.executable, "-m", "odradek.cli.main", "cleaner", "run", *arguments]
     subprocess.run([*command, "--url", service.http], cwd=ROOT, check=True, capture_output=True)
 
 

@@ -53,8 +53,8 @@ def spark() -> Iterator[SparkSession]:
 
     Every module's has the same settings, so that they share one Java process.
     """
-    from pipeline.connector import AVRO, DELTA, KAFKA
-    from pipeline.session import SessionOptions, open_session
+    from odradek.pipeline.connector import AVRO, DELTA, KAFKA
+    from odradek.pipeline.session import SessionOptions, open_session
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": JAVA_OPTIONS}
     packages = (KAFKA, DELTA, AVRO)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.segment_arrow import arrow_schema
-from pipeline.segment_files import find_segments, prune
-from pipeline.segment_rows import read_segment
-from pipeline.segment_selection import parse_options
-from protocol.batches import Record, decode_records, increment_sequence, read_header
-from protocol.legacy import read_stored_header
+from odradek.pipeline.segment_arrow import arrow_schema
+from odradek.pipeline.segment_files import find_segments, prune
+from odradek.pipeline.segment_rows import read_segment
+from odradek.pipeline.segment_selection import parse_options
+from odradek.protocol.batches import Record, decode_records, increment_sequence, read_header
+from odradek.protocol.legacy import read_stored_header
 
 Row = dict[str, Any]
 

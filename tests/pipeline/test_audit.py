@@ -17,13 +17,13 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from click.testing import CliRunner
 
 from bench.processes import ROOT, OdradekProcess
-from pipeline.audit import Report, audit_command, compare, compare_table, find_kept
-from pipeline.guarantees import in_order, order_check
-from pipeline.latest import wait
-from pipeline.materializing import MaterializeJob, start
-from pipeline.reading import take
-from pipeline.source import TopicSource
-from protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from odradek.pipeline.audit import Report, audit_command, compare, compare_table, find_kept
+from odradek.pipeline.guarantees import in_order, order_check
+from odradek.pipeline.latest import wait
+from odradek.pipeline.materializing import MaterializeJob, start
+from odradek.pipeline.reading import take
+from odradek.pipeline.source import TopicSource
+from odradek.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tests.pipeline.conftest import CACHE
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def test_records_that_come_out_of_order_are_found(spark: SparkSession) -> None:
 def test_the_command_reports_in_text_and_json_and_exits_with_1(damaged: Damaged) -> None:
     report_file = damaged.folder / "report.json"
     command = [
-        *(sys.executable, "-m", "pipeline.audit", "--topic", TOPIC),
+        *(sys.executable, "-m", "odradek.pipeline.audit", "--topic", TOPIC),
         *("--bootstrap-servers", damaged.source.bootstrap_servers),
         *("--against", f"{damaged.folder}/first", "--report", str(report_file)),
         *("--cache", str(CACHE), "--examples", "1"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cleaner_model import (
+from odradek.pipeline.cleaner_model import (
     NEVER,
     KafkaCleaner,
     Offsets,

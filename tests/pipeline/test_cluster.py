@@ -20,8 +20,8 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 import pyspark
 
 from bench.processes import ROOT, OdradekProcess
-from pipeline.connector import KAFKA, package_settings, prepare
-from pipeline.session import jars_folder
+from odradek.pipeline.connector import KAFKA, package_settings, prepare
+from odradek.pipeline.session import jars_folder
 from tests.pipeline.conftest import CACHE
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows
 from tests.pipeline.standalone import Cluster, running_cluster
@@ -62,7 +62,7 @@ class Scene:
         master = ("--master", self.cluster.master.address)
         where = ("--bootstrap-servers", self.broker.bootstrap, "--topic", TOPIC)
         if submitted is None:
-            command = [sys.executable, "-m", "cli.main", "pipeline", job, *master]
+            command = [sys.executable, "-m", "odradek.cli.main", "pipeline", job, *master]
         else:
             submit = f"{SPARK_HOME}/bin/spark-submit"
             command = [submit, *master, *submitted, f"{ROOT}/pipeline/{job}.py"]

@@ -13,12 +13,12 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from click.testing import CliRunner
 from pyspark.sql import Row
 
-from pipeline.connector import DELTA, KAFKA
-from pipeline.errors import PipelineError
-from pipeline.latest import latest_command
-from pipeline.read import format_rows, read_command
-from pipeline.session import SessionOptions, explain_start, named_jars, session_settings
-from pipeline.table import Progress, Snapshot, require_match
+from odradek.pipeline.connector import DELTA, KAFKA
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.latest import latest_command
+from odradek.pipeline.read import format_rows, read_command
+from odradek.pipeline.session import SessionOptions, explain_start, named_jars, session_settings
+from odradek.pipeline.table import Progress, Snapshot, require_match
 
 pytestmark = pytest.mark.spark
 

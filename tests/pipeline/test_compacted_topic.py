@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from pipeline.latest import LatestJob, start, wait
-from pipeline.read import read_rows
-from pipeline.source import TopicSource
-from pipeline.table import read_table
+from odradek.pipeline.latest import LatestJob, start, wait
+from odradek.pipeline.read import read_rows
+from odradek.pipeline.source import TopicSource
+from odradek.pipeline.table import read_table
 from tests.pipeline.model import Record, as_record, as_table, latest
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.connector import (
+from odradek.pipeline.connector import (
     AVRO,
     DELTA,
     IVY_SETTINGS,
@@ -18,7 +18,7 @@ from pipeline.connector import (
     prepare,
     spark_version,
 )
-from pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError
 
 DISTRIBUTION = frozenset(
     {"spark-core_2.13-4.0.0.jar", "lz4-java-1.8.0.jar", "slf4j-api-2.0.16.jar", "jsr305-3.0.0.jar"}

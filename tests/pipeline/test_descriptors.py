@@ -10,8 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from pipeline.descriptors import add_repeated_field
-from pipeline.errors import PipelineError
+from odradek.pipeline.descriptors import add_repeated_field
+from odradek.pipeline.errors import PipelineError
 
 pytestmark = pytest.mark.spark
 

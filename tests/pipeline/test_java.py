@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.java import parse_version, require_java
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.java import parse_version, require_java
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from pipeline.errors import PipelineError
-from pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -73,7 +73,7 @@ def _run(broker: OdradekProcess, job: str, *arguments: str) -> str:
     what = ("--conf", f"spark.jars={LIBS}/*.jar", "--cache", f"{broker.directory.parent}/cache")
     environment = {name: value for name, value in environ.items() if name != "SPARK_HOME"}
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "pipeline", job, *where, *what, *arguments],
+        [sys.executable, "-m", "odradek.cli.main", "pipeline", job, *where, *what, *arguments],
         cwd=broker.directory,
         env={**environment, "PYTHONPATH": pathsep.join((str(ROOT), str(PYTHON)))},
         capture_output=True,

@@ -19,11 +19,11 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from pyspark.errors import StreamingQueryException
 
 from bench.processes import ROOT
-from pipeline.errors import PipelineError, explain
-from pipeline.latest import LatestJob, start, wait
-from pipeline.read import read_rows
-from pipeline.source import TopicSource
-from pipeline.table import newest_snapshot, read_table
+from odradek.pipeline.errors import PipelineError, explain
+from odradek.pipeline.latest import LatestJob, start, wait
+from odradek.pipeline.read import read_rows
+from odradek.pipeline.source import TopicSource
+from odradek.pipeline.table import newest_snapshot, read_table
 from tests.pipeline.conftest import CACHE, MakeTopic, Produce, Produced
 from tests.pipeline.model import as_record, as_table, latest
 
@@ -224,7 +224,7 @@ def _assert_table_is_the_topic(spark: SparkSession, job: LatestJob) -> None:
 
 
 def _command(*arguments: str) -> Sequence[str]:
-    return [sys.executable, "-m", "pipeline.latest", "--cache", str(CACHE), *arguments]
+    return [sys.executable, "-m", "odradek.pipeline.latest", "--cache", str(CACHE), *arguments]
 
 
 def _uncommitted(table: Path) -> list[Path]:

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.latest import merge
-from pipeline.per_key import latest_per_key
-from pipeline.table import TABLE_SCHEMA
+from odradek.pipeline.latest import merge
+from odradek.pipeline.per_key import latest_per_key
+from odradek.pipeline.table import TABLE_SCHEMA
 from tests.pipeline.model import Record, as_table, latest
 
 if TYPE_CHECKING:

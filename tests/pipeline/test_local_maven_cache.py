@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 import pyspark
 
 from bench.processes import ROOT
-from pipeline.connector import KAFKA
+from odradek.pipeline.connector import KAFKA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(400)]
 
@@ -58,7 +58,7 @@ def test_spark_left_alone_fails(home: Path) -> None:
 
 def test_our_session_starts_and_touches_nothing_in_the_home(home: Path, tmp_path: Path) -> None:
     before = sorted(home.rglob("*"))
-    done = _python(home, "-m", "pipeline.fetch", "--cache", str(tmp_path / "cache"))
+    done = _python(home, "-m", "odradek.pipeline.fetch", "--cache", str(tmp_path / "cache"))
     if "connect to the network" in done.stderr:
         pytest.skip("Maven Central is out of reach")
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,14 +16,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from pipeline.checkpoint import Progress
-from pipeline.delta_table import Merged, read_delta, require_match, table_progress
-from pipeline.errors import PipelineError
-from pipeline.formats import Format, ValueFormat
-from pipeline.latest import wait
-from pipeline.materializing import MaterializeJob, apply_batch, start
-from pipeline.source import TopicSource
-from pipeline.table import TABLE_SCHEMA
+from odradek.pipeline.checkpoint import Progress
+from odradek.pipeline.delta_table import Merged, read_delta, require_match, table_progress
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.formats import Format, ValueFormat
+from odradek.pipeline.latest import wait
+from odradek.pipeline.materializing import MaterializeJob, apply_batch, start
+from odradek.pipeline.source import TopicSource
+from odradek.pipeline.table import TABLE_SCHEMA
 from tests.pipeline.conftest import MakeTopic, Produce, Produced
 from tests.pipeline.model import Record, as_table, latest
 

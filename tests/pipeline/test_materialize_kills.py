@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from bench.processes import ROOT, OdradekProcess
-from pipeline.connector import DELTA, KAFKA
-from pipeline.delta_table import read_delta
-from pipeline.session import SessionOptions, open_session
-from pipeline.tickets import tickets
+from odradek.pipeline.connector import DELTA, KAFKA
+from odradek.pipeline.delta_table import read_delta
+from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.tickets import tickets
 from tests.pipeline.conftest import CACHE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -75,7 +75,7 @@ class _Job:
 
     def __init__(self, folder: Path, broker: OdradekProcess) -> None:
         self._command = [
-            *(sys.executable, "-m", "pipeline.materialize", "--topic", TOPIC),
+            *(sys.executable, "-m", "odradek.pipeline.materialize", "--topic", TOPIC),
             *("--bootstrap-servers", broker.bootstrap, "--table", str(folder / "table")),
             *("--checkpoint", str(folder / "checkpoint"), "--cache", str(CACHE)),
             *("--format", "json", "--schema", SCHEMA, "--interval-seconds", "0"),
@@ -164,7 +164,7 @@ class _Publisher:
 
     def _start(self) -> None:
         command = [
-            *(sys.executable, "-m", "pipeline.publish", "--topic", TOPIC, "--create"),
+            *(sys.executable, "-m", "odradek.pipeline.publish", "--topic", TOPIC, "--create"),
             *("--partitions", str(PARTITIONS), "--bootstrap-servers", self._broker.bootstrap),
             *("--topic-config", "min.cleanable.dirty.ratio=0.1"),
             *("--topic-config", "internal.segment.bytes=40000"),

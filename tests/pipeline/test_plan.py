@@ -17,10 +17,10 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from pyspark.sql import SparkSession
 
 from bench.processes import ROOT
-from pipeline.cleaner_model import NEVER, KafkaCleaner
-from pipeline.dirty_ratios import dirty_ratios
-from pipeline.errors import PipelineError
-from pipeline.neighbours import (
+from odradek.pipeline.cleaner_model import NEVER, KafkaCleaner
+from odradek.pipeline.dirty_ratios import dirty_ratios
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.neighbours import (
     UNCLEANABLE,
     Extent,
     find_run_ends,
@@ -28,9 +28,9 @@ from pipeline.neighbours import (
     sum_sizes,
     with_neighbours,
 )
-from pipeline.plan import plan_command
-from pipeline.planning import PlanOptions, cleaned_offsets, find_partitions
-from protocol.batches import Record, encode_batch
+from odradek.pipeline.plan import plan_command
+from odradek.pipeline.planning import PlanOptions, cleaned_offsets, find_partitions
+from odradek.protocol.batches import Record, encode_batch
 from tests.pipeline.segments import write_segment
 
 SCHEMA = (
@@ -150,7 +150,7 @@ def test_the_command_reports_in_text_and_json_and_draws(tmp_path: Path) -> None:
         write_segment(folder, base, [encode_batch(records, base_offset=base)])
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "cli.main", "pipeline", "plan", "--path", "data"),
+            *(sys.executable, "-m", "odradek.cli.main", "pipeline", "plan", "--path", "data"),
             *("--dedupe-buffer-size", "12000", "--updates-per-second", "1"),
             *("--report", "plan.json", "--plots", "plots"),
         ],

@@ -17,9 +17,9 @@ from bench.cleaner_brokers import clean_stages
 from bench.cleaner_load import TOPIC, Load, Written, write_log
 from bench.cleaner_report import Run, runs
 from bench.processes import KafkaProcess, OdradekProcess
-from config.topic import TopicConfig
-from pipeline.cleaner_model import KafkaCleaner
-from pipeline.planning import PlanOptions, plan_topics
+from odradek.config.topic import TopicConfig
+from odradek.pipeline.cleaner_model import KafkaCleaner
+from odradek.pipeline.planning import PlanOptions, plan_topics
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import COMPACT, World
 

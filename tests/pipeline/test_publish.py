@@ -15,12 +15,12 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from bench.processes import ROOT
-from pipeline.keyed import Keyed
-from pipeline.origin import TableSource, Tickets
-from pipeline.publishing import PublishJob, Sent, prepare, send
-from pipeline.read import read_rows
-from pipeline.source import TopicSource
-from protocol.partitioning import partition_of_key
+from odradek.pipeline.keyed import Keyed
+from odradek.pipeline.origin import TableSource, Tickets
+from odradek.pipeline.publishing import PublishJob, Sent, prepare, send
+from odradek.pipeline.read import read_rows
+from odradek.pipeline.source import TopicSource
+from odradek.protocol.partitioning import partition_of_key
 from tests.pipeline.conftest import CACHE, MakeTopic, Produce
 from tests.pipeline.model import Record, as_record, latest
 
@@ -104,7 +104,7 @@ def test_a_publication_that_was_killed_ends_with_every_key(
     spark: SparkSession, source: TopicSource, tmp_path: Path
 ) -> None:
     command = [
-        *(sys.executable, "-m", "pipeline.publish", "--topic", str(source.topic)),
+        *(sys.executable, "-m", "odradek.pipeline.publish", "--topic", str(source.topic)),
         *("--bootstrap-servers", source.bootstrap_servers, "--work", str(tmp_path / "work")),
         *("--tickets", "400", "--bytes", "300", "--records-per-second", "100"),
         *("--cache", str(CACHE)),

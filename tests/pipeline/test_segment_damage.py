@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs the pipeline extra")
 
-from pipeline import segment_batches
-from pipeline.errors import PipelineError
-from pipeline.segment_files import list_segments
-from pipeline.segment_selection import Selection
-from protocol.batches import (
+from odradek.pipeline import segment_batches
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_files import list_segments
+from odradek.pipeline.segment_selection import Selection
+from odradek.protocol.batches import (
     Record,
     batch_crc,
     encode_batch,
@@ -28,7 +28,7 @@ from protocol.batches import (
     replace_section,
     with_section,
 )
-from protocol.compression import Codec, compress
+from odradek.protocol.compression import Codec, compress
 from tests.pipeline.segments import partition_folder, read, write_log, write_segment
 from tests.protocol.legacy_messages import encode_entry
 
@@ -220,8 +220,8 @@ def test_damage_that_is_left_out_is_logged_and_counted(
 
 
 def test_a_missing_or_exchanged_segment_is_reported_with_advice(tmp_path: Path) -> None:
-    from pipeline.segment_arrow import arrow_schema
-    from pipeline.segment_rows import read_segment
+    from odradek.pipeline.segment_arrow import arrow_schema
+    from odradek.pipeline.segment_rows import read_segment
 
     folder = tmp_path / "orders-0"
     write_log(folder, [batch(0), batch(1)], [1])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import segment_files
-from pipeline.errors import PipelineError
-from pipeline.segment_files import find_segments, list_segments, prune
-from pipeline.segment_selection import Selection, Span, parse_options
+from odradek.pipeline import segment_files
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_files import find_segments, list_segments, prune
+from odradek.pipeline.segment_selection import Selection, Span, parse_options
 
 SEGMENT = "00000000000000000000.log"
 

@@ -14,17 +14,17 @@ pytest.importorskip("pyarrow", reason="needs the pipeline extra")
 
 import pyarrow as pa
 
-from pipeline import segment_batches, segment_rows
-from pipeline.segment_arrow import Rows, arrow_schema
-from pipeline.segment_columns import COLUMNS
-from protocol.batches import (
+from odradek.pipeline import segment_batches, segment_rows
+from odradek.pipeline.segment_arrow import Rows, arrow_schema
+from odradek.pipeline.segment_columns import COLUMNS
+from odradek.protocol.batches import (
     HEADER_SIZE,
     Record,
     empty_batch,
     encode_batch,
     read_header,
 )
-from protocol.compression import Codec
+from odradek.protocol.compression import Codec
 from tests.pipeline.segments import (
     Written,
     expected_rows,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import PipelineError
-from pipeline.segment_columns import COLUMNS
-from pipeline.segment_selection import Selection, Span, narrow, parse_options
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_columns import COLUMNS
+from odradek.pipeline.segment_selection import Selection, Span, narrow, parse_options
 
 
 # As in pyspark.sql.datasource of PySpark 4.1.

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs the pipeline extra")
 
-from pipeline import segment_batches
-from pipeline.errors import PipelineError
-from protocol.batches import Record, empty_batch, encode_batch, read_header
-from protocol.compression import Codec
-from protocol.control import encode_end_txn_marker
+from odradek.pipeline import segment_batches
+from odradek.pipeline.errors import PipelineError
+from odradek.protocol.batches import Record, empty_batch, encode_batch, read_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import encode_end_txn_marker
 from tests.pipeline.segments import partition_folder, read, write_log
 
 # What a producer does next: its number, and to write, commit or abort; 0 writes without one.
@@ -85,7 +85,7 @@ def test_a_batch_has_the_fate_of_the_transaction_that_its_producers_next_marker_
 def test_segments_without_transactions_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline import segment_transactions
+    from odradek.pipeline import segment_transactions
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("read again")

@@ -23,12 +23,12 @@ from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess
-from pipeline.errors import PipelineError, explain
-from pipeline.segment_columns import COLUMNS
-from pipeline.segment_source import read_segments
-from pipeline.segments import describe, segments_command
-from pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
-from protocol.batches import HEADER_SIZE, Record, encode_batch
+from odradek.pipeline.errors import PipelineError, explain
+from odradek.pipeline.segment_columns import COLUMNS
+from odradek.pipeline.segment_source import read_segments
+from odradek.pipeline.segments import describe, segments_command
+from odradek.pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
+from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch
 from tests.pipeline.segments import read, write_segment
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def test_the_command_reports_a_missing_path_before_spark_starts(tmp_path: Path) 
 def test_the_command_runs_from_anywhere(tmp_path: Path) -> None:
     write_segment(tmp_path / "data" / "orders-0", 0, [encode_batch([Record(0, 1, b"k", b"v")])])
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "pipeline", "segments", "--path", "data"],
+        [sys.executable, "-m", "odradek.cli.main", "pipeline", "segments", "--path", "data"],
         cwd=tmp_path,
         env={**environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

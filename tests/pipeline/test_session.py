@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from pyspark.sql import SparkSession
 
-from pipeline.connector import DELTA, KAFKA
-from pipeline.session import SessionOptions, open_session
+from odradek.pipeline.connector import DELTA, KAFKA
+from odradek.pipeline.session import SessionOptions, open_session
 from tests.pipeline.conftest import CACHE, JAVA_OPTIONS
 
 pytestmark = [

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipeline.errors import PipelineError, explain
-from pipeline.source import (
+from odradek.pipeline.errors import PipelineError, explain
+from odradek.pipeline.source import (
     TopicSource,
     batch_options,
     parse_addresses,

@@ -20,17 +20,17 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from bench.processes import OdradekProcess
-from pipeline.admin import open_admin
-from pipeline.audit import compare, compare_table, find_kept
-from pipeline.delta_table import Merged, read_delta
-from pipeline.formats import Format, ValueFormat
-from pipeline.keyed import Keyed
-from pipeline.latest import wait
-from pipeline.materializing import MaterializeJob, start
-from pipeline.origin import Tickets
-from pipeline.publishing import PublishJob, prepare, send
-from pipeline.reading import take
-from pipeline.source import TopicSource
+from odradek.pipeline.admin import open_admin
+from odradek.pipeline.audit import compare, compare_table, find_kept
+from odradek.pipeline.delta_table import Merged, read_delta
+from odradek.pipeline.formats import Format, ValueFormat
+from odradek.pipeline.keyed import Keyed
+from odradek.pipeline.latest import wait
+from odradek.pipeline.materializing import MaterializeJob, start
+from odradek.pipeline.origin import Tickets
+from odradek.pipeline.publishing import PublishJob, prepare, send
+from odradek.pipeline.reading import take
+from odradek.pipeline.source import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from pyspark.sql import functions as f
 
-from pipeline.keyed import Keyed, as_records
-from pipeline.tickets import STATUSES, tickets
+from odradek.pipeline.keyed import Keyed, as_records
+from odradek.pipeline.tickets import STATUSES, tickets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

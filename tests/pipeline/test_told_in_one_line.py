@@ -12,15 +12,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from pipeline.admin import open_admin, require_compacted
-from pipeline.formats import Format, ValueFormat
-from pipeline.keyed import Keyed
-from pipeline.latest import wait
-from pipeline.materializing import MaterializeJob, start
-from pipeline.options import told_in_one_line
-from pipeline.origin import TableSource, Tickets
-from pipeline.publishing import PublishJob, prepare, send
-from pipeline.source import TopicSource
+from odradek.pipeline.admin import open_admin, require_compacted
+from odradek.pipeline.formats import Format, ValueFormat
+from odradek.pipeline.keyed import Keyed
+from odradek.pipeline.latest import wait
+from odradek.pipeline.materializing import MaterializeJob, start
+from odradek.pipeline.options import told_in_one_line
+from odradek.pipeline.origin import TableSource, Tickets
+from odradek.pipeline.publishing import PublishJob, prepare, send
+from odradek.pipeline.source import TopicSource
 from tests.pipeline.conftest import MakeTopic, Produce
 
 if TYPE_CHECKING:

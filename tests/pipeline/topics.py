@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from storage.checkpoints import CLEANER_OFFSETS
+from odradek.storage.checkpoints import CLEANER_OFFSETS
 from tests.cleaner.kafka_cleaner import segment_offsets
 from tests.pipeline.reading import until
 

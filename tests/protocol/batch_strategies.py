@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from protocol.batches import Record
-from protocol.compression import Codec
-from protocol.records_plain import encode_record, encode_varint
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.protocol.records_plain import encode_record, encode_varint
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

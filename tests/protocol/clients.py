@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     import kafka.codec
     import kafka.record.default_records
 
-from protocol.compression import Codec
+from odradek.protocol.compression import Codec
 
 # Each client's codec functions, and its DefaultRecordBatch and builder.
 CLIENTS: dict[str, tuple[ModuleType, ModuleType]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from protocol.schema import Field, fields_of
+from odradek.protocol.schema import Field, fields_of
 
 Item = Callable[[Field, int], Any]
 

@@ -6,9 +6,9 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from protocol.batches import LOG_APPEND_TIME_BIT, Record
-from protocol.compression import Codec, compress
-from protocol.legacy import _xxh32
+from odradek.protocol.batches import LOG_APPEND_TIME_BIT, Record
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.legacy import _xxh32
 
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")

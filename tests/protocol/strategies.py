@@ -10,16 +10,16 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-import protocol.messages
-from protocol.messages import message_classes
-from protocol.schema import Field, fields_of, info_of
+from odradek.protocol import messages
+from odradek.protocol.messages import message_classes
+from odradek.protocol.schema import Field, fields_of, info_of
 from tests import profiles
 
 Strategy = st.SearchStrategy[Any]
 # Gives the strategy for a field of that name, or None where any value of its type will do.
 Narrow = Callable[[str], Strategy | None]
 
-MODULES = sorted(module.name for module in pkgutil.iter_modules(protocol.messages.__path__))
+MODULES = sorted(module.name for module in pkgutil.iter_modules(messages.__path__))
 MESSAGES: list[type] = [cls for name in MODULES for cls in message_classes(name)]
 MESSAGE_VERSIONS: list[tuple[type, int]] = [
     (cls, version) for cls in MESSAGES for version in info_of(cls).versions

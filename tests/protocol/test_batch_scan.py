@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import batch_scan, intrinsics
-from protocol.batches import Record, encode_batch
-from protocol.records import Table, as_bytes
+from odradek.protocol import batch_scan, intrinsics
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.records import Table, as_bytes
 
 ROWS = 100
 

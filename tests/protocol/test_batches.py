@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -36,16 +36,16 @@ from protocol.batches import (
     replace_section,
     with_section,
 )
-from protocol.compression import Codec, DecompressedTooLarge
-from protocol.control import (
+from odradek.protocol.compression import Codec, DecompressedTooLarge
+from odradek.protocol.control import (
     ControlRecord,
     ControlType,
     InvalidControlRecord,
     decode_control,
     encode_end_txn_marker,
 )
-from protocol.errors import ProtocolError
-from protocol.records_plain import InvalidRecord, decode_headers, encode_record
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records_plain import InvalidRecord, decode_headers, encode_record
 from tests.profiles import examples
 from tests.protocol.batch_strategies import CODECS, INT32, INT64, mutated, record_lists
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS

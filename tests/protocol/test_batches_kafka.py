@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.batches import (
+from odradek.protocol.batches import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     Record,
@@ -23,9 +23,9 @@ from protocol.batches import (
     encode_batch,
     read_header,
 )
-from protocol.compression import Codec
-from protocol.control import encode_end_txn_marker
-from protocol.errors import ProtocolError
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.protocol.errors import ProtocolError
 from tests.protocol.batch_strategies import CODECS, random_sections, record_lists
 from tests.protocol.kafka_jars import LIBS, require_jars
 

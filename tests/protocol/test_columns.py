@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import columns
-from protocol.batch_scan import BAD_RECORD, BATCH_COLUMNS, POSITION, SIZE, WHOLE, scan_batches
-from protocol.batches import HEADER_SIZE, Record, decode_records, encode_batch
-from protocol.records import Table, as_bytes
+from odradek.protocol import columns
+from odradek.protocol.batch_scan import (
+    BAD_RECORD,
+    BATCH_COLUMNS,
+    POSITION,
+    SIZE,
+    WHOLE,
+    scan_batches,
+)
+from odradek.protocol.batches import HEADER_SIZE, Record, decode_records, encode_batch
+from odradek.protocol.records import Table, as_bytes
 from tests.protocol.batch_strategies import INT64, record_lists
 
 EVERYTHING = (-(2**63), 2**63 - 1, -(2**63), 2**63 - 1)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compiler import decode, decode_prefix, encode, encode_into
-from protocol.emitter import Emitter
-from protocol.encoding import Output, emit_encode
-from protocol.errors import ProtocolError
-from protocol.messages import fetch, produce
-from protocol.schema import field, fields_of, message, struct
-from protocol.wire import (
+from odradek.protocol.compiler import decode, decode_prefix, encode, encode_into
+from odradek.protocol.emitter import Emitter
+from odradek.protocol.encoding import Output, emit_encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages import fetch, produce
+from odradek.protocol.schema import field, fields_of, message, struct
+from odradek.protocol.wire import (
     boolean,
     float64,
     int8,
@@ -328,7 +328,7 @@ def test_a_traceback_shows_the_generated_line() -> None:
 
 
 def test_the_source_of_a_codec_can_be_read() -> None:
-    command = [sys.executable, "-m", "protocol.compiler", "Fetch", "12"]
+    command = [sys.executable, "-m", "odradek.protocol.compiler", "Fetch", "12"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )

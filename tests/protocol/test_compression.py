@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import (
+from odradek.protocol.compression import (
     MEMBER_BYTES,
     Codec,
     CorruptCompression,
@@ -29,8 +29,8 @@ from protocol.compression import (
     decompress,
     unpack,
 )
-from protocol.errors import ProtocolError
-from protocol.zstd_frames import frame_extent
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.zstd_frames import frame_extent
 from tests.profiles import examples
 from tests.protocol.batch_strategies import mutated
 from tests.protocol.clients import CLIENT_CODECS, CLIENTS
@@ -388,7 +388,7 @@ def test_zstd_headers_are_read_as_the_library_does(
 
 def test_importing_batches_loads_no_library() -> None:
     program = (
-        "import sys, protocol.batches, protocol.records_plain\n"
+        "import sys, odradek.protocol.batches, odradek.protocol.records_plain\n"
         "print(*{'numba', 'numpy', 'lz4', 'zstandard', 'cramjam', 'crc32c'} & set(sys.modules))"
     )
     loaded = subprocess.run(

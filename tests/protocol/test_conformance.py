@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages import message_classes, snake_case
-from protocol.messages.metadata_records import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import message_classes, snake_case
+from odradek.protocol.messages.metadata_records import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
     END_TRANSACTION,
     PASSED_OVER,
 )
-from protocol.schema import Versions, field, fields_of, info_of, message, struct
-from protocol.wire import (  # noqa: F401 - the annotations below are text
+from odradek.protocol.schema import Versions, field, fields_of, info_of, message, struct
+from odradek.protocol.wire import (  # noqa: F401 - the annotations below are text
     ZERO_UUID,
     boolean,
     int8,

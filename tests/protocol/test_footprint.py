@@ -10,38 +10,42 @@ from typing import Any
 
 import pytest
 
-from broker.api_table import APIS
-from broker.topics.plans import PARTITIONS_PER_REQUEST_MAX
-from protocol.compiler import decode, decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, memory_max
-from protocol.messages import message_classes
-from protocol.messages.create_topics import (
+from odradek.broker.api_table import APIS
+from odradek.broker.topics.plans import PARTITIONS_PER_REQUEST_MAX
+from odradek.protocol.compiler import decode, decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, memory_max
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import (
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.offset_commit import (
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.schema import info_of
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.schema import info_of
 from tests.protocol.dense import arrays, large, tiny, with_items
 
 pytestmark = pytest.mark.slow

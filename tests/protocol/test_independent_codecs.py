@@ -23,10 +23,10 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from protocol.compiler import decode, encode
-from protocol.messages import AUTHORIZED_OPERATIONS_OMITTED, snake_case
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.schema import Field, fields_of
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.messages import AUTHORIZED_OPERATIONS_OMITTED, snake_case
+from odradek.protocol.messages.api_versions import ApiVersionsResponse
+from odradek.protocol.schema import Field, fields_of
 from tests.protocol.strategies import MESSAGE_VERSIONS, Narrow, Strategy, examples, messages
 
 pytestmark = pytest.mark.slow

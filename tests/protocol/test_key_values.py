@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import HEADER_SIZE, Record, encode_batch, read_header
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.key_values import key_values, key_values_in_pieces
-from protocol.legacy import decode_stored
+from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch, read_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.key_values import key_values, key_values_in_pieces
+from odradek.protocol.legacy import decode_stored
 
 # Sizes around those where a varint takes another byte, and past what is read without a call.
 PARTS = st.one_of(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lz4 import frame
 
-from protocol.batches import CorruptBatch, Record, encode_batch
-from protocol.compression import Codec, CorruptCompression, DecompressedTooLarge, compress
-from protocol.errors import ProtocolError
-from protocol.legacy import (
+from odradek.protocol.batches import CorruptBatch, Record, encode_batch
+from odradek.protocol.compression import Codec, CorruptCompression, DecompressedTooLarge, compress
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import (
     SIZES_MIN,
     _xxh32,
     decode_entry,

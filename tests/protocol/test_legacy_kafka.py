@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.batches import Record
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.legacy import decode_entry, read_entry, stored_crc
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.legacy import decode_entry, read_entry, stored_crc
 from tests.protocol.kafka_jars import require_jars
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 from tests.protocol.test_batches_kafka import Oracle

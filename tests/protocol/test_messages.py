@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.compiler import decode, encode
-from protocol.errors import ProtocolError
-from protocol.schema import fields_of, info_of
-from protocol.wire import uvarint
+from odradek.protocol.compiler import decode, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import fields_of, info_of
+from odradek.protocol.wire import uvarint
 from tests.protocol.strategies import (
     MESSAGE_VERSIONS,
     MESSAGES,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import pacing
-from protocol.compiler import decode_prefix, encode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.pacing import Worker, coding, paced, paced_sorted, unpaced
+from odradek.protocol import pacing
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.pacing import Worker, coding, paced, paced_sorted, unpaced
 
 # With slices of no time at all code stands still after each item.
 NO_TIME_S = -1.0

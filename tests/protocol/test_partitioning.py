@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from protocol.partitioning import partition_of_key
+from odradek.protocol.partitioning import partition_of_key
 
 
 @given(st.binary(max_size=50), st.integers(1, 1000))

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.record_kernels import last_with_key, places
-from protocol.record_places import PLAIN_RECORDS_MAX, Walker, last_with_key_plain, places_plain
-from protocol.records_plain import InvalidRecord, RecordStatus, encode_record, read_record
+from odradek.protocol.record_kernels import last_with_key, places
+from odradek.protocol.record_places import (
+    PLAIN_RECORDS_MAX,
+    Walker,
+    last_with_key_plain,
+    places_plain,
+)
+from odradek.protocol.records_plain import InvalidRecord, RecordStatus, encode_record, read_record
 from tests.profiles import examples
 from tests.protocol.batch_strategies import (
     hostile_records,

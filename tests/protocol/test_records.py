@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import records
-from protocol.records_plain import (
+from odradek.protocol import records
+from odradek.protocol.records_plain import (
     MALFORMED,
     NOT_FOUND,
     InvalidRecord,

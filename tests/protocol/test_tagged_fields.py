@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from protocol.compiler import decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, TAG_BYTES, memory_max
-from protocol.frames import read_request_header, skip_header_tags
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.wire import uvarint
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import ALLOWANCE_BYTES, RATIO_MAX, TAG_BYTES, memory_max
+from odradek.protocol.frames import read_request_header, skip_header_tags
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.fetch import FetchRequest
+from odradek.protocol.wire import uvarint
 
 EMPTY = uvarint(7) + uvarint(0)
 FRAME_BYTES = 512 * 1024

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import wire
-from protocol.errors import ProtocolError
+from odradek.protocol import wire
+from odradek.protocol.errors import ProtocolError
 
 
 @given(st.integers(0, 2**35 - 1), st.binary(max_size=3), st.binary(max_size=3))

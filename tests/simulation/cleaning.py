@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cleaner.passes.clean import clean
-from cleaner.rules.job import make_job
-from cleaner.rules.policy import Reason
-from cleaner.runtime.progress import find_candidate
-from storage.errors import DiskFailure, StaleSegments
-from storage.exchange import carry_out
-from storage.log import Log
-from storage.segment import CLEANED, SWAP, Segment
+from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.rules.job import make_job
+from odradek.cleaner.rules.policy import Reason
+from odradek.cleaner.runtime.progress import find_candidate
+from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.exchange import carry_out
+from odradek.storage.log import Log
+from odradek.storage.segment import CLEANED, SWAP, Segment
 from tests.cleaner.once import SETTINGS
 from tests.simulation.ledger import content_of, latest_values
 from tests.storage.partition import StoredBatch

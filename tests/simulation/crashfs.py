@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.errors import DirectoryInUse, DiskFailure
-from storage.files import READ_BYTES_MAX, Buffer
+from odradek.storage.errors import DirectoryInUse, DiskFailure
+from odradek.storage.files import READ_BYTES_MAX, Buffer
 from tests.simulation.clock import SimulatedClock
 
 SECTOR_BYTES = 512

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from storage.errors import DiskFailure
-from storage.files import Buffer, File, RealFileSystem
+from odradek.storage.errors import DiskFailure
+from odradek.storage.files import Buffer, File, RealFileSystem
 
 IO_ERROR = OSError(errno.EIO, "Input/output error")
 DISK_FULL = OSError(errno.ENOSPC, "No space left on device")

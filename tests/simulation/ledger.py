@@ -16,11 +16,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from config.topic import TopicConfig
-from protocol.batches import read_header
-from storage.errors import OutOfOrderSequence
-from storage.log import Log
-from storage.segment import Segment
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import read_header
+from odradek.storage.errors import OutOfOrderSequence
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 from tests.storage.partition import StoredBatch, make_batch
 
 Content = tuple[StoredBatch, ...]

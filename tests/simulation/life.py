@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cleaner.runtime.deleter import check_retention
-from config.topic import TopicConfig
-from protocol.compression import Codec
-from storage.directory import LogDirectory
-from storage.errors import DiskFailure
-from storage.log import Log
-from storage.recovery import LogIdentity
+from odradek.cleaner.runtime.deleter import check_retention
+from odradek.config.topic import TopicConfig
+from odradek.protocol.compression import Codec
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DiskFailure
+from odradek.storage.log import Log
+from odradek.storage.recovery import LogIdentity
 from tests.cleaner.once import clean_once
 from tests.simulation.cleaning import clean_meanwhile
 from tests.simulation.clock import SimulatedClock

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.directory import LogDirectory
-from storage.log import Log
+from odradek.storage.directory import LogDirectory
+from odradek.storage.log import Log
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.ledger import Ledger, check_producers, content_of
 from tests.simulation.life import DATA, Life, open_directory

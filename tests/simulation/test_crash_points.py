@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from storage import checkpoints
-from storage.exchange import repair
-from storage.segment import CLEANED, Segment
+from odradek.storage import checkpoints
+from odradek.storage.exchange import repair
+from odradek.storage.segment import CLEANED, Segment
 from tests.cleaner.once import clean_once
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.ledger import check_indexes

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.batches import HEADER_SIZE
-from protocol.compression import Codec
-from storage.errors import OffsetOutOfRange, OutOfOrderSequence
+from odradek.protocol.batches import HEADER_SIZE
+from odradek.protocol.compression import Codec
+from odradek.storage.errors import OffsetOutOfRange, OutOfOrderSequence
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import KeyValue, Partition, StoredBatch, clean, read_all

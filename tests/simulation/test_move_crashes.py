@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from config.topic import TopicConfig
-from storage.directory import LogDirectory, list_futures
-from storage.log import Log
-from storage.moving import Copy, settle
-from storage.recovery import LogIdentity
+from odradek.config.topic import TopicConfig
+from odradek.storage.directory import LogDirectory, list_futures
+from odradek.storage.log import Log
+from odradek.storage.moving import Copy, settle
+from odradek.storage.recovery import LogIdentity
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import TOPIC_ID, make_batch
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage.segment import SNAPSHOT, TXN_INDEX
+from odradek.storage.segment import SNAPSHOT, TXN_INDEX
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import Partition

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import kafka_tool
-from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 OFFSETS_TOPIC = "__consumer_offsets"

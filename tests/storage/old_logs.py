@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from protocol.batches import LOG_APPEND_TIME_BIT, Record, encode_batch
-from protocol.compression import Codec
-from storage.files import FileSystem
-from storage.segment import LOG, file_name
+from odradek.protocol.batches import LOG_APPEND_TIME_BIT, Record, encode_batch
+from odradek.protocol.compression import Codec
+from odradek.storage.files import FileSystem
+from odradek.storage.segment import LOG, file_name
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
 
 # The codecs that each message format knows.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.topic import TopicConfig
-from protocol.batches import Record, decode_records, encode_batch, iterate_batches
-from protocol.compression import Codec
-from storage.directory import LogDirectory
-from storage.files import FileSystem
-from storage.log import Appended, Log
-from storage.segment import CLEANED, Segment
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from odradek.protocol.compression import Codec
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Appended, Log
+from odradek.storage.segment import CLEANED, Segment
 from tests.simulation.clock import SimulatedClock
 
 TOPIC = "orders"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.topic import TopicConfig
-from protocol.batches import check_crc, read_header
-from protocol.records import validate_records
-from protocol.records_plain import validate_records_plain
-from storage import validation
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import check_crc, read_header
+from odradek.protocol.records import validate_records
+from odradek.protocol.records_plain import validate_records_plain
+from odradek.storage import validation
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 from tests.broker.append_cases import CASES, HOUR_MS, NOW_MS
 from tests.broker.append_mutations import mutations
 from tests.profiles import examples

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.topic import TopicConfig
-from protocol.batches import (
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
@@ -23,11 +23,11 @@ from protocol.batches import (
     patch_max_timestamp,
     read_header,
 )
-from protocol.compression import Codec
-from protocol.control import encode_end_txn_marker
-from storage import validation
-from storage.allowance import RECORD_ERRORS_MAX, UNPACKED_BYTES_MAX, Allowance
-from storage.errors import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.control import encode_end_txn_marker
+from odradek.storage import validation
+from odradek.storage.allowance import RECORD_ERRORS_MAX, UNPACKED_BYTES_MAX, Allowance
+from odradek.storage.errors import (
     BatchLargerThanSegment,
     BatchTooLarge,
     CorruptBatch,
@@ -39,7 +39,7 @@ from storage.errors import (
     StorageError,
     UnpackedTooMuch,
 )
-from storage.validation import check_batch
+from odradek.storage.validation import check_batch
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, Partition, make_batch

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from storage import checkpoints
-from storage.directory import LogDirectory
-from storage.errors import CorruptFile, UnknownDirectory
-from storage.files import FileSystem
-from storage.meta_properties import META
+from odradek.storage import checkpoints
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import CorruptFile, UnknownDirectory
+from odradek.storage.files import FileSystem
+from odradek.storage.meta_properties import META
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import TOPIC, Partition, StoredBatch, make_batch, read_all
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from storage.files import RealFile, RealFileSystem
+from odradek.storage.files import RealFile, RealFileSystem
 
 # What a file does by its descriptor, by the system call that it does it with.
 BY_CALL: dict[str, Callable[[RealFile], object]] = {

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import DiskFailure, StaleSegments
-from storage.recovery import LogIdentity
-from storage.segment import INDEX, LOG, SWAP, TIME_INDEX
+from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.recovery import LogIdentity
+from odradek.storage.segment import INDEX, LOG, SWAP, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from config.topic import TopicConfig
-from protocol.compression import Codec
-from storage.files import RealFileSystem
-from storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from odradek.config.topic import TopicConfig
+from odradek.protocol.compression import Codec
+from odradek.storage.files import RealFileSystem
+from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from tests.cleaner.once import clean_once
 from tests.storage.dump import check_data, dump, segment_files
 from tests.storage.partition import COMPACT, TOPIC, Partition, clean

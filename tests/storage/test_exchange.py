@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import DiskFailure, StaleSegments, StorageError
-from storage.exchange import Exchange, carry_out
-from storage.recovery import LogIdentity
-from storage.segment import CLEANED, DELETED, SWAP, Segment
+from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
+from odradek.storage.exchange import Exchange, carry_out
+from odradek.storage.recovery import LogIdentity
+from odradek.storage.segment import CLEANED, DELETED, SWAP, Segment
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, StoredBatch, clean, rewrite
 

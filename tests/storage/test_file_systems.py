@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import DirectoryInUse, DiskFailure
-from storage.files import FileSystem, RealFileSystem
+from odradek.storage.errors import DirectoryInUse, DiskFailure
+from odradek.storage.files import FileSystem, RealFileSystem
 from tests.profiles import examples
 from tests.simulation.crashfs import SECTOR_BYTES, CrashFileSystem
 

@@ -11,9 +11,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import BatchHeader
-from storage.errors import CorruptFile, InvalidProducerEpoch, OutOfOrderSequence
-from storage.producers import ProducerStates
+from odradek.protocol.batches import BatchHeader
+from odradek.storage.errors import CorruptFile, InvalidProducerEpoch, OutOfOrderSequence
+from odradek.storage.producers import ProducerStates
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import Record, encode_batch
-from protocol.compiler import encode
-from protocol.control import ControlType
-from protocol.messages.metadata_records import (
+from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.compiler import encode
+from odradek.protocol.control import ControlType
+from odradek.protocol.messages.metadata_records import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
     END_TRANSACTION,
@@ -22,11 +22,11 @@ from protocol.messages.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
-from protocol.schema import info_of
-from protocol.wire import uvarint
-from storage.errors import CorruptFile, NewerFormat
-from storage.files import RealFileSystem
-from storage.kraft import MetadataLog
+from odradek.protocol.schema import info_of
+from odradek.protocol.wire import uvarint
+from odradek.storage.errors import CorruptFile, NewerFormat
+from odradek.storage.files import RealFileSystem
+from odradek.storage.kraft import MetadataLog
 
 FS = RealFileSystem()
 WRITTEN_MS = 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.epochs import FILE_NAME, LeaderEpochs
-from storage.errors import CorruptFile
+from odradek.storage.epochs import FILE_NAME, LeaderEpochs
+from odradek.storage.errors import CorruptFile
 from tests.simulation.crashfs import CrashFileSystem
 
 ROOT = Path("/")

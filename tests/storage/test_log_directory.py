@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpoints
-from storage.directory import LogDirectory
-from storage.errors import DirectoryInUse, DiskFailure, UnknownDirectory
-from storage.files import RealFileSystem
-from storage.meta_properties import META, read_cluster_id
+from odradek.storage import checkpoints
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DirectoryInUse, DiskFailure, UnknownDirectory
+from odradek.storage.files import RealFileSystem
+from odradek.storage.meta_properties import META, read_cluster_id
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, TOPIC, TOPIC_ID, Partition
 
@@ -153,8 +153,10 @@ def test_names_of_partitions_are_recognized(name: str, found: tuple[str, int] | 
 def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     held = LogDirectory(FS, tmp_path, cluster_id="c", node_id=1)
     program = (
-        "import sys; from pathlib import Path; from storage.directory import LogDirectory;"
-        "from storage.files import RealFileSystem; from storage.errors import DirectoryInUse\n"
+        "import sys; from pathlib import Path\n"
+        "from odradek.storage.directory import LogDirectory\n"
+        "from odradek.storage.files import RealFileSystem\n"
+        "from odradek.storage.errors import DirectoryInUse\n"
         "try: LogDirectory(RealFileSystem(), Path(sys.argv[1]), cluster_id='c', node_id=1)\n"
         "except DirectoryInUse as error: print(error)"
     )

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import records as records_by_kernel
-from protocol.batches import HEADER_SIZE
-from protocol.compression import Codec
-from protocol.records_plain import first_at_or_after_plain
-from storage import reading
-from storage.errors import CorruptFile, OffsetOutOfRange
-from storage.files import RealFileSystem
-from storage.index import OffsetIndex
-from storage.reading import TimestampedOffset, first_at_or_after
-from storage.segment import INDEX
+from odradek.protocol import records as records_by_kernel
+from odradek.protocol.batches import HEADER_SIZE
+from odradek.protocol.compression import Codec
+from odradek.protocol.records_plain import first_at_or_after_plain
+from odradek.storage import reading
+from odradek.storage.errors import CorruptFile, OffsetOutOfRange
+from odradek.storage.files import RealFileSystem
+from odradek.storage.index import OffsetIndex
+from odradek.storage.reading import TimestampedOffset, first_at_or_after
+from odradek.storage.segment import INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean, read_all
 

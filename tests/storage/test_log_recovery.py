@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.segment import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX
+from odradek.storage.segment import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import (
     SMALL,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench.processes import kafka_tool
-from storage.directory import LogDirectory
-from storage.files import RealFileSystem
-from storage.meta_properties import META, read_cluster_id
+from odradek.storage.directory import LogDirectory
+from odradek.storage.files import RealFileSystem
+from odradek.storage.meta_properties import META, read_cluster_id
 
 pytestmark = pytest.mark.kafka
 

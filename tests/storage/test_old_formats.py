@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.processes import kafka_tool
-from protocol.batches import Record
-from protocol.compression import Codec
-from protocol.legacy import decode_stored
-from storage.errors import CorruptFile
-from storage.files import FileSystem, RealFileSystem
-from storage.index import OFFSET_ENTRY
-from storage.log import Log
-from storage.scan import whole_batches
-from storage.segment import INDEX, LOG, TIME_INDEX, file_name
+from odradek.protocol.batches import Record
+from odradek.protocol.compression import Codec
+from odradek.protocol.legacy import decode_stored
+from odradek.storage.errors import CorruptFile
+from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.index import OFFSET_ENTRY
+from odradek.storage.log import Log
+from odradek.storage.scan import whole_batches
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX, file_name
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.old_logs import (
     FORMATS,

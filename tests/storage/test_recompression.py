@@ -8,13 +8,13 @@ from unittest import mock
 
 import pytest
 
-from config.topic import TopicConfig
-from protocol.batches import HEADER_SIZE, decode_records, read_header
-from protocol.compression import Codec, compress
-from storage import recompression
-from storage.allowance import Allowance, TooLaborious
-from storage.errors import BatchTooLarge
-from storage.recompression import SECONDS_MAX, recompress
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import HEADER_SIZE, decode_records, read_header
+from odradek.protocol.compression import Codec, compress
+from odradek.storage import recompression
+from odradek.storage.allowance import Allowance, TooLaborious
+from odradek.storage.errors import BatchTooLarge
+from odradek.storage.recompression import SECONDS_MAX, recompress
 from tests.broker.raw_batches import RawBatch, RawRecord
 
 NOW = 1_700_000_000_000

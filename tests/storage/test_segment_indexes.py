@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.index import OffsetIndex, TimeIndex
-from storage.segment import INDEX, LOG, TIME_INDEX
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.segment import INDEX, LOG, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition
 

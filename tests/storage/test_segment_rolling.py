@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from config.topic import TopicConfig
-from protocol.batches import BatchHeader, read_header
-from storage.rolling import draw_roll_jitter_ms, must_roll
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import BatchHeader, read_header
+from odradek.storage.rolling import draw_roll_jitter_ms, must_roll
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import COMPACT, Partition, make_batch
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import Record, encode_batch
-from storage.errors import (
+from odradek.protocol.batches import Record, encode_batch
+from odradek.storage.errors import (
     CorruptFile,
     DiskFailure,
     InvalidProducerEpoch,
@@ -22,10 +22,10 @@ from storage.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from storage.log import Log
-from storage.reading import aborted_between
-from storage.segment import INDEX, LOG, TXN_INDEX
-from storage.transactions import (
+from odradek.storage.log import Log
+from odradek.storage.reading import aborted_between
+from odradek.storage.segment import INDEX, LOG, TXN_INDEX
+from odradek.storage.transactions import (
     AbortedTransaction,
     TransactionIndex,
     pack_aborted,

@@ -21,20 +21,20 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.processes import KafkaProcess, kafka_tool
-from config.topic import TopicConfig
-from protocol.batches import iterate_batches, patch_base_offset_and_epoch
-from protocol.compiler import decode
-from protocol.frames import encode_request, read_response_header
-from protocol.messages import message_classes
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from storage.files import RealFileSystem
-from storage.log import Log
-from storage.producers import ProducerState
-from storage.reading import aborted_between, aborted_within
-from storage.recovery import Checkpointed, LogIdentity, load_log
-from storage.segment import SNAPSHOT, TXN_INDEX
-from storage.transactions import read_marker
-from storage.validation import check_batch
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import iterate_batches, patch_base_offset_and_epoch
+from odradek.protocol.compiler import decode
+from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.messages import message_classes
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.storage.files import RealFileSystem
+from odradek.storage.log import Log
+from odradek.storage.producers import ProducerState
+from odradek.storage.reading import aborted_between, aborted_within
+from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.segment import SNAPSHOT, TXN_INDEX
+from odradek.storage.transactions import read_marker
+from odradek.storage.validation import check_batch
 from tests.broker.test_core_against_kafka import read_frame
 from tests.storage.transactional import committed_offsets
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from protocol.batches import Record, encode_batch, iterate_batches
-from storage.log import Appended, Log
-from storage.reading import aborted_within
-from storage.segment import TXN_INDEX
-from storage.transactions import AbortedTransaction, Marker, parse_aborted
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
+from odradek.storage.log import Appended, Log
+from odradek.storage.reading import aborted_within
+from odradek.storage.segment import TXN_INDEX
+from odradek.storage.transactions import AbortedTransaction, Marker, parse_aborted
 from tests.storage.partition import Partition
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.errors import Refusal
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import (
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     LEFT_EPOCH,
@@ -18,9 +18,9 @@ from broker.groups.consumer.member import (
     Member,
     MemberState,
 )
-from broker.groups.consumer.reconcile import Owned
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.broker.groups.consumer.reconcile import Owned
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 # From this version on, members create their own ids (KIP-1082).
 _OWN_ID_VERSION = 1

@@ -12,22 +12,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from broker.coordination.effects import Caller, StartTimer
-from broker.errors import Refusal
-from broker.groups import responses, sessions
-from broker.groups.consumer import checks, conversion, embedded, epochs, expressions, heartbeats
-from broker.groups.consumer.effects import ConsumerTimer
-from broker.groups.consumer.group import ConsumerGroup, preferred
-from broker.groups.consumer.heartbeats import Joining
-from broker.groups.consumer.member import ClassicPart, Member, MemberState, partitions_of
-from broker.groups.consumer.turn import ConsumerTurn
-from broker.groups.state import CONSUMER_PROTOCOL_TYPE
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import MemberIdentity, MemberResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.broker.coordination.effects import Caller, StartTimer
+from odradek.broker.errors import Refusal
+from odradek.broker.groups import responses, sessions
+from odradek.broker.groups.consumer import (
+    checks,
+    conversion,
+    embedded,
+    epochs,
+    expressions,
+    heartbeats,
+)
+from odradek.broker.groups.consumer.effects import ConsumerTimer
+from odradek.broker.groups.consumer.group import ConsumerGroup, preferred
+from odradek.broker.groups.consumer.heartbeats import Joining
+from odradek.broker.groups.consumer.member import ClassicPart, Member, MemberState, partitions_of
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _KNOWN_MEMBER_ID_VERSION = 4
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Member
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import Member
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # Members of the consumer protocol need this version of OffsetCommit, or a later one.
 _CONSUMER_VERSION = 9

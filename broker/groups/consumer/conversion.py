@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from broker.coordination.effects import Reply
-from broker.errors import Refusal
-from broker.groups import responses
-from broker.groups.config import GroupConfig
-from broker.groups.consumer import checks, embedded
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import ClassicPart, Member
-from broker.groups.consumer.records import ConsumerRecord, Kind
-from broker.groups.consumer.turn import ConsumerTurn
-from broker.groups.membership import Member as ClassicMember
-from broker.groups.records import GroupRecord, Record
-from broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.consumer_group_records import (
+from odradek.broker.coordination.effects import Reply
+from odradek.broker.errors import Refusal
+from odradek.broker.groups import responses
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer import checks, embedded
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import ClassicPart, Member
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.membership import Member as ClassicMember
+from odradek.broker.groups.records import GroupRecord, Record
+from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )

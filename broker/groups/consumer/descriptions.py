@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Member
-from broker.groups.modern.topics import TopicView
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import hash_set_order, uuid_hash
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import (
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import Member
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import hash_set_order, uuid_hash
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe import (
     Assignment,
     DescribedGroup,
     TopicPartitions,
 )
-from protocol.messages.consumer_group_describe import Member as DescribedMember
-from protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.consumer_group_describe import Member as DescribedMember
+from odradek.protocol.messages.list_groups import ListedGroup
 
 GROUP_TYPE = "consumer"
 _CLASSIC_MEMBER = 0

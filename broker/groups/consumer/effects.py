@@ -6,8 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import Reply, StartTimer, Token
-from protocol.errors import ErrorCode
+from odradek.broker.coordination.effects import Reply, StartTimer, Token
+from odradek.protocol.errors import ErrorCode
 
 
 class ConsumerTimer(enum.Enum):

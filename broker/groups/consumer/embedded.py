@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from struct import Struct
 
-from broker.groups.consumer.reconcile import Owned
-from broker.groups.modern.topics import TopicView
-from protocol.compiler import decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.footprint import memory_max
-from protocol.messages.consumer_protocol import (
+from odradek.broker.groups.consumer.reconcile import Owned
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.footprint import memory_max
+from odradek.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,

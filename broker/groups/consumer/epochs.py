@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.groups.consumer.member import LEFT_EPOCH, Member
-from broker.groups.consumer.reconcile import Owned, Reconciliation, Target
-from broker.groups.consumer.records import Kind
-from broker.groups.consumer.turn import ConsumerTurn
-from broker.groups.modern import ranges, uniform
-from broker.groups.modern.spec import Assignor, GroupSpec, MemberSpec
-from broker.groups.modern.targets import as_stored, may_compute
-from broker.orders.java import hash_set_order
-from protocol.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
+from odradek.broker.groups.consumer.member import LEFT_EPOCH, Member
+from odradek.broker.groups.consumer.reconcile import Owned, Reconciliation, Target
+from odradek.broker.groups.consumer.records import Kind
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.modern import ranges, uniform
+from odradek.broker.groups.modern.spec import Assignor, GroupSpec, MemberSpec
+from odradek.broker.groups.modern.targets import as_stored, may_compute
+from odradek.broker.orders.java import hash_set_order
+from odradek.protocol.messages.consumer_group_records import (
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 
 ASSIGNORS: Mapping[str, Assignor] = {uniform.NAME: uniform.assign, ranges.NAME: ranges.assign}
 

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 
 import re2
 
-from broker.coordination.effects import Act, Caller
-from broker.coordination.expressions import compile_expression, matched
-from broker.errors import Refusal
-from broker.groups.consumer.effects import ConsumerTimer, MatchExpressions
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Member
-from broker.groups.consumer.records import Kind
-from broker.groups.consumer.turn import ConsumerTurn
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
+from odradek.broker.coordination.effects import Act, Caller
+from odradek.broker.coordination.expressions import compile_expression, matched
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.consumer.effects import ConsumerTimer, MatchExpressions
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import Member
+from odradek.broker.groups.consumer.records import Kind
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
 
 # Each expression is matched with all topics. Members of a group have the same one, or differ
 # during an update. Kafka has no limit.

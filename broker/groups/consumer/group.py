@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from broker.coordination.effects import Describable
-from broker.groups.consumer.member import Held, Member
-from broker.groups.consumer.records import ConsumerRecord, Kind
-from broker.groups.modern.subscriptions import Subscriptions, discount
-from broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
-from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
-from broker.groups.offsets import GroupOffsets
-from protocol.messages.consumer_group_records import (
+from odradek.broker.coordination.effects import Describable
+from odradek.broker.groups.consumer.member import Held, Member
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
+from odradek.broker.groups.modern.subscriptions import Subscriptions, discount
+from odradek.broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
+from odradek.broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
+from odradek.broker.groups.offsets import GroupOffsets
+from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,

@@ -10,35 +10,35 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer
-from broker.errors import Refusal, message_of
-from broker.groups import rebalance, responses
-from broker.groups.config import GroupConfig
-from broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
-from broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import (
+from odradek.broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer
+from odradek.broker.errors import Refusal, message_of
+from odradek.broker.groups import rebalance, responses
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
+from odradek.broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     LEFT_EPOCH,
     Member,
     MemberState,
 )
-from broker.groups.consumer.records import ConsumerRecord, Kind
-from broker.groups.consumer.turn import ConsumerTurn, Surroundings
-from broker.groups.kinds import GroupsOfKind
-from broker.groups.modern.topics import TopicHashes, TopicView
-from broker.groups.records import GroupRecord
-from broker.groups.state import ClassicGroup, GroupState, Turn
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
+from odradek.broker.groups.consumer.turn import ConsumerTurn, Surroundings
+from odradek.broker.groups.kinds import GroupsOfKind
+from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.records import GroupRecord
+from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest
+from odradek.protocol.messages.leave_group import MemberIdentity
+from odradek.protocol.messages.sync_group import SyncGroupRequest
 
 
 class ConsumerGroups:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.coordination.effects import Caller
-from broker.groups.consumer import checks, conversion, epochs, expressions
-from broker.groups.consumer.group import preferred
-from broker.groups.consumer.member import (
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.groups.consumer import checks, conversion, epochs, expressions
+from odradek.broker.groups.consumer.group import preferred
+from odradek.broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEFT_EPOCH,
     NOTHING_HELD,
@@ -23,11 +23,11 @@ from broker.groups.consumer.member import (
     Member,
     partitions_of,
 )
-from broker.groups.consumer.reconcile import Owned
-from broker.groups.consumer.records import Kind
-from broker.groups.consumer.turn import ConsumerTurn
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.broker.groups.consumer.reconcile import Owned
+from odradek.broker.groups.consumer.records import Kind
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

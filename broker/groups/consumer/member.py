@@ -15,9 +15,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from broker.groups.modern.tables import in_map_order, in_number_order
-from protocol.errors import ProtocolError
-from protocol.messages.consumer_group_records import (
+from odradek.broker.groups.modern.tables import in_map_order, in_number_order
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from broker.groups.consumer.group import NOBODY
-from broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
-from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import PLACES, Table, in_map_order
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import copied_capacity, int_hash, uuid_hash
+from odradek.broker.groups.consumer.group import NOBODY
+from odradek.broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
+from odradek.broker.groups.modern.spec import Assignment
+from odradek.broker.groups.modern.tables import PLACES, Table, in_map_order
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import copied_capacity, int_hash, uuid_hash
 
 Owned = Mapping[bytes, Set[int]]
 """Partitions that a member reports as its own."""

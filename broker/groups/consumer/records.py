@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from protocol.compiler import decode_prefix, encode
-from protocol.errors import ProtocolError
-from protocol.messages.consumer_group_records import (
+from odradek.protocol.compiler import decode_prefix, encode
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

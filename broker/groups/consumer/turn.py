@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import (
+from odradek.broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
@@ -18,18 +18,18 @@ from broker.coordination.effects import (
     StartTimer,
     Timer,
 )
-from broker.groups.config import GroupConfig
-from broker.groups.consumer.effects import Answer, ConsumerTimer
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import Member, MemberState
-from broker.groups.consumer.records import ConsumerRecord, Kind, Value
-from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Moment
-from broker.groups.modern.topics import TopicHashes, TopicView
-from broker.groups.records import Record
-from broker.groups.state import ClassicGroup
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_records import (
+from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer.effects import Answer, ConsumerTimer
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import Member, MemberState
+from odradek.broker.groups.consumer.records import ConsumerRecord, Kind, Value
+from odradek.broker.groups.modern.spec import Assignment
+from odradek.broker.groups.modern.tables import Moment
+from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.records import Record
+from odradek.broker.groups.state import ClassicGroup
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
     TopicPartition,

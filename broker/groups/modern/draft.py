@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.groups.modern.spec import Assignment
-from broker.groups.modern.tables import Table, in_set_order
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import int_hash, uuid_hash
+from odradek.broker.groups.modern.spec import Assignment
+from odradek.broker.groups.modern.tables import Table, in_set_order
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import int_hash, uuid_hash
 
 _PLACES = 16
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
-from broker.groups.modern.tables import Table
-from broker.orders.java import copied_capacity, uuid_hash
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
+from odradek.broker.groups.modern.tables import Table
+from odradek.broker.orders.java import copied_capacity, uuid_hash
 
 NAME = "range"
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
-from broker.errors import Refusal
-from broker.groups.modern.topics import TopicView
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 # The most names of one group, unless as many topics exist: heartbeats and assignments go through
 # all names. A group may read all topics; a client may invent names of others. Kafka has no limit.

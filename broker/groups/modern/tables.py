@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.orders.java import hash_order, int_hash, string_hash, uuid_hash
+from odradek.broker.orders.java import hash_order, int_hash, string_hash, uuid_hash
 
 K = TypeVar("K")
 V = TypeVar("V")

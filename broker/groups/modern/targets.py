@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.groups.modern.spec import NOTHING, Assignment
-from broker.groups.modern.tables import in_map_order, in_set_order
+from odradek.broker.groups.modern.spec import NOTHING, Assignment
+from odradek.broker.groups.modern.tables import in_map_order, in_set_order
 
 # The epoch at which a group and its target assignment begin.
 FIRST_EPOCH = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from broker.groups.modern.hashing import group_hash, topic_hash
+from odradek.broker.groups.modern.hashing import group_hash, topic_hash
 
 
 class TopicView(Protocol):

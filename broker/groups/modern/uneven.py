@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.groups.modern.draft import Draft, finish
-from broker.groups.modern.spec import Assignment, GroupSpec
+from odradek.broker.groups.modern.draft import Draft, finish
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec
 
 # Kafka's MAX_ITERATION_COUNT: each round about halves the imbalance.
 _ROUNDS_MAX = 16

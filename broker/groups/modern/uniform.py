@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.groups.modern import uneven
-from broker.groups.modern.draft import Draft, finish
-from broker.groups.modern.spec import Assignment, GroupSpec
-from broker.groups.modern.tables import PLACES, Table, in_map_order, in_set_order
-from broker.orders.java import uuid_hash
+from odradek.broker.groups.modern import uneven
+from odradek.broker.groups.modern.draft import Draft, finish
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec
+from odradek.broker.groups.modern.tables import PLACES, Table, in_map_order, in_set_order
+from odradek.broker.orders.java import uuid_hash
 
 NAME = "uniform"
 

@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.groups.modern.topics import TopicView
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.partitions import (
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.partitions import (
     Begun,
     StatePartitions,
     combined,
     in_order,
 )
-from broker.groups.share.turn import ShareTurn
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import (
+from odradek.broker.groups.share.turn import ShareTurn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.wire import encode_uuid
+from odradek.protocol.wire import encode_uuid
 
 NOT_EMPTY = "The group is not empty."
 _NOTHING_TO_DELETE = "There is no offset information to delete."

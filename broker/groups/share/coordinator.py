@@ -12,35 +12,35 @@ from asyncio import Task
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from broker.coordination.effects import Caller, Effect
-from broker.coordination.runtime import Answer, Runtime
-from broker.coordination.seams import Requester, WallClock
-from broker.groups.modern.tables import in_map_order
-from broker.groups.modern.topics import TopicView
-from broker.groups.shard import Shard
-from broker.groups.share import heartbeats, simple
-from broker.groups.share.administration import Altered, Deleting
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.groups import ShareGroups
-from broker.groups.share.heartbeats import HeartbeatAnswer
-from broker.groups.share.partitions import in_order
-from broker.orders.java import hash_set_order
-from broker.shares.key import SharePartitionKey
-from broker.shares.state_coordinator import ShareStateCoordinator, all_of
-from broker.shares.state_shard import StateAnswer
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
-from protocol.messages.share_group_describe import (
+from odradek.broker.coordination.effects import Caller, Effect
+from odradek.broker.coordination.runtime import Answer, Runtime
+from odradek.broker.coordination.seams import Requester, WallClock
+from odradek.broker.groups.modern.tables import in_map_order
+from odradek.broker.groups.modern.topics import TopicView
+from odradek.broker.groups.shard import Shard
+from odradek.broker.groups.share import heartbeats, simple
+from odradek.broker.groups.share.administration import Altered, Deleting
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.groups import ShareGroups
+from odradek.broker.groups.share.heartbeats import HeartbeatAnswer
+from odradek.broker.groups.share.partitions import in_order
+from odradek.broker.orders.java import hash_set_order
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state_coordinator import ShareStateCoordinator, all_of
+from odradek.broker.shares.state_shard import StateAnswer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from odradek.protocol.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
     Member,
     TopicPartitions,
 )
-from protocol.messages.share_group_heartbeat import (
+from odradek.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.pacing import paced
+from odradek.protocol.pacing import paced
 
 logger = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ import enum
 from dataclasses import dataclass, field
 from typing import cast
 
-from broker.groups.modern.subscriptions import Subscriptions
-from broker.groups.modern.tables import Timeline
-from broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
-from broker.groups.share.member import ShareMember
-from broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
-from broker.groups.share.records import Kind, ShareRecord
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.share_group_metadata import (
+from odradek.broker.groups.modern.subscriptions import Subscriptions
+from odradek.broker.groups.modern.tables import Timeline
+from odradek.broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
+from odradek.broker.groups.share.member import ShareMember
+from odradek.broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
+from odradek.broker.groups.share.records import Kind, ShareRecord
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,

@@ -10,21 +10,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer, Token
-from broker.errors import Refusal, message_of
-from broker.groups.kinds import GroupsOfKind
-from broker.groups.modern.tables import Timeline
-from broker.groups.modern.topics import NO_TOPICS, TopicHashes, TopicView
-from broker.groups.share import administration, heartbeats
-from broker.groups.share.administration import Altered, Deleting
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
-from broker.groups.share.partitions import UNKNOWN_NAME, Begun
-from broker.groups.share.records import Kind, ShareRecord
-from broker.groups.share.turn import ShareGroupConfig, ShareStored, ShareTurn
-from protocol.errors import ErrorCode
-from protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.broker.coordination.effects import (
+    Caller,
+    Effect,
+    Persist,
+    Reload,
+    Reply,
+    Timer,
+    Token,
+)
+from odradek.broker.errors import Refusal, message_of
+from odradek.broker.groups.kinds import GroupsOfKind
+from odradek.broker.groups.modern.tables import Timeline
+from odradek.broker.groups.modern.topics import NO_TOPICS, TopicHashes, TopicView
+from odradek.broker.groups.share import administration, heartbeats
+from odradek.broker.groups.share.administration import Altered, Deleting
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
+from odradek.broker.groups.share.partitions import UNKNOWN_NAME, Begun
+from odradek.broker.groups.share.records import Kind, ShareRecord
+from odradek.broker.groups.share.turn import ShareGroupConfig, ShareStored, ShareTurn
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 Configs = Callable[[str], ShareGroupConfig]
 

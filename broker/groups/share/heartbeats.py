@@ -11,25 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker.coordination.effects import Caller
-from broker.errors import Refusal
-from broker.groups.modern.spec import GroupSpec, MemberSpec
-from broker.groups.modern.tables import in_map_order
-from broker.groups.modern.targets import may_compute
-from broker.groups.share import simple
-from broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH, ShareMember
-from broker.groups.share.partitions import Begun, StatePartitions, in_order
-from broker.groups.share.records import Kind
-from broker.groups.share.turn import ShareTurn
-from broker.orders.java import hash_order, hash_set_order
-from protocol.errors import ErrorCode
-from protocol.messages.share_group_heartbeat import (
+from odradek.broker.coordination.effects import Caller
+from odradek.broker.errors import Refusal
+from odradek.broker.groups.modern.spec import GroupSpec, MemberSpec
+from odradek.broker.groups.modern.tables import in_map_order
+from odradek.broker.groups.modern.targets import may_compute
+from odradek.broker.groups.share import simple
+from odradek.broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH, ShareMember
+from odradek.broker.groups.share.partitions import Begun, StatePartitions, in_order
+from odradek.broker.groups.share.records import Kind
+from odradek.broker.groups.share.turn import ShareTurn
+from odradek.broker.orders.java import hash_order, hash_set_order
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.share_group_metadata import (
+from odradek.protocol.messages.share_group_metadata import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
     TopicPartition,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
-from broker.groups.modern.spec import NOTHING, Assignment
-from broker.groups.modern.targets import as_stored
-from protocol.messages.share_group_metadata import (
+from odradek.broker.groups.modern.spec import NOTHING, Assignment
+from odradek.broker.groups.modern.targets import as_stored
+from odradek.protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     TopicPartitions,

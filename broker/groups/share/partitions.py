@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from broker.groups.modern.tables import Table, in_map_order
-from broker.orders.java import int_hash
-from protocol.messages.share_group_metadata import (
+from odradek.broker.groups.modern.tables import Table, in_map_order
+from odradek.broker.orders.java import int_hash
+from odradek.protocol.messages.share_group_metadata import (
     ShareGroupStatePartitionMetadataValue,
     TopicInfo,
     TopicPartitionsInfo,

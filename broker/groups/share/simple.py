@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from broker.groups.modern.spec import Assignment, GroupSpec
-from broker.groups.modern.tables import Table, in_map_order, in_set_order
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import int_hash, uuid_hash
+from odradek.broker.groups.modern.spec import Assignment, GroupSpec
+from odradek.broker.groups.modern.tables import Table, in_map_order, in_set_order
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import int_hash, uuid_hash
 
 NAME = "simple"
 

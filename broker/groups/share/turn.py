@@ -10,14 +10,22 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.coordination.effects import CancelTimer, Effect, Note, Reply, StartTimer, Timer, Token
-from broker.groups.modern.tables import Moment
-from broker.groups.modern.topics import TopicHashes, TopicView
-from broker.groups.share.group import ShareGroup
-from broker.groups.share.partitions import StatePartitions
-from broker.groups.share.records import Kind, ShareRecord, Value
-from protocol.errors import ErrorCode
-from protocol.messages.share_group_metadata import ShareGroupMetadataValue
+from odradek.broker.coordination.effects import (
+    CancelTimer,
+    Effect,
+    Note,
+    Reply,
+    StartTimer,
+    Timer,
+    Token,
+)
+from odradek.broker.groups.modern.tables import Moment
+from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.partitions import StatePartitions
+from odradek.broker.groups.share.records import Kind, ShareRecord, Value
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_group_metadata import ShareGroupMetadataValue
 
 
 class ShareTimer(enum.Enum):

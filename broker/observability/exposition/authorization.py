@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import Metric
 
-from broker.counters.authorization import AuthorizationCounts
-from broker.observability.exposition.families import counter, gauge
+from odradek.broker.counters.authorization import AuthorizationCounts
+from odradek.broker.observability.exposition.families import counter, gauge
 
 _PLUGIN = ("authorizer.class.name", "StandardAuthorizer", "broker")
 _PREFIX = "kafka_server_plugins_"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import Family, counter, gauge
-from cleaner.runtime.pool import PoolStatus
-from cleaner.runtime.survey import Finding, survey
+from odradek.broker.observability.exposition.families import Family, counter, gauge
+from odradek.cleaner.runtime.pool import PoolStatus
+from odradek.cleaner.runtime.survey import Finding, survey
 
 if TYPE_CHECKING:
-    from broker.observability.exposition.snapshot import CleanerRow, CleanerRows
+    from odradek.broker.observability.exposition.snapshot import CleanerRow, CleanerRows
 
 _PARTITION = ("topic", "partition")
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import counter
-from broker.telemetry.clients import ClientRow
-from broker.telemetry.series import Key
+from odradek.broker.observability.exposition.families import counter
+from odradek.broker.telemetry.clients import ClientRow
+from odradek.broker.telemetry.series import Key
 
 DROPPED = counter(
     "odradek_dropped_client_series_total",

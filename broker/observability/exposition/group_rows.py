@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.counters.lag import lag, share_lag
-from broker.groups.commits import Group
-from storage.log import Log
+from odradek.broker.counters.lag import lag, share_lag
+from odradek.broker.groups.commits import Group
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.observability.observed import Observed
+    from odradek.broker.observability.observed import Observed
 
 # The share-partitions that are read in one turn of the event loop.
 _SHARES_AT_ONCE = 500

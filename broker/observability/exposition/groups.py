@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import gauge
+from odradek.broker.observability.exposition.families import gauge
 
 if TYPE_CHECKING:
-    from broker.observability.exposition.group_rows import GroupRows
+    from odradek.broker.observability.exposition.group_rows import GroupRows
 
 _CLASSIC = "classic"
 _TYPES = (_CLASSIC, "consumer", "share")

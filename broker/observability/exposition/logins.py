@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import counter, gauge
+from odradek.broker.observability.exposition.families import counter, gauge
 
 _PREFIX = "kafka_server_socket_server_metrics_"
 _AGAIN = "(KIP-368)"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.observability.observed import Observed
-    from broker.security.quotas.clients import ClientQuotas
+    from odradek.broker.observability.observed import Observed
+    from odradek.broker.security.quotas.clients import ClientQuotas
 
 # The rows that are shown for each kind of quota, those that were used last: clients choose their
 # client ids freely.

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import Family, counter, gauge
-from broker.observability.exposition.quota_rows import SHOWN_MAX, QuotaRow, QuotaRows
-from broker.security.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST
+from odradek.broker.observability.exposition.families import Family, counter, gauge
+from odradek.broker.observability.exposition.quota_rows import SHOWN_MAX, QuotaRow, QuotaRows
+from odradek.broker.security.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST
 
 _WHO = ("user", "client_id")
 _SHOWN = f" The {SHOWN_MAX} that were active last are shown."

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.authorization import authorization_families
-from broker.observability.exposition.cleaner import cleaner_families
-from broker.observability.exposition.clients import client_families
-from broker.observability.exposition.groups import group_families
-from broker.observability.exposition.logins import login_families
-from broker.observability.exposition.quotas import quota_families
-from broker.observability.exposition.requests import request_families
-from broker.observability.exposition.snapshot import Snapshot
-from broker.observability.exposition.storage import storage_families
-from broker.observability.exposition.whole import whole_families
+from odradek.broker.observability.exposition.authorization import authorization_families
+from odradek.broker.observability.exposition.cleaner import cleaner_families
+from odradek.broker.observability.exposition.clients import client_families
+from odradek.broker.observability.exposition.groups import group_families
+from odradek.broker.observability.exposition.logins import login_families
+from odradek.broker.observability.exposition.quotas import quota_families
+from odradek.broker.observability.exposition.requests import request_families
+from odradek.broker.observability.exposition.snapshot import Snapshot
+from odradek.broker.observability.exposition.storage import storage_families
+from odradek.broker.observability.exposition.whole import whole_families
 
 
 def render(snapshot: Snapshot) -> bytes:

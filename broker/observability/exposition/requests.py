@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.counters.latency import BUCKETS_PER_OCTAVE, bound_us, quantile_us
-from broker.observability.exposition.families import counter, gauge, histogram, summary
+from odradek.broker.counters.latency import BUCKETS_PER_OCTAVE, bound_us, quantile_us
+from odradek.broker.observability.exposition.families import counter, gauge, histogram, summary
 
 if TYPE_CHECKING:
-    from broker.observability.exposition.snapshot import FetchRows, RequestRows, Snapshot, TimesRow
+    from odradek.broker.observability.exposition.snapshot import (
+        FetchRows,
+        RequestRows,
+        Snapshot,
+        TimesRow,
+    )
 
 # Kafka's percentiles, as the JMX exporter writes them.
 _QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")

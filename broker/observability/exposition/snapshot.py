@@ -9,25 +9,25 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.api_table import BY_KEY
-from broker.counters.latency import Counts
-from broker.counters.topics import TopicCounts
-from broker.observability.exposition.authorization import AuthorizationRow
-from broker.observability.exposition.group_rows import GroupRows, read_groups
-from broker.observability.exposition.quota_rows import QuotaRows, read_quotas
-from broker.telemetry.clients import ClientRow
-from cleaner.runtime.history import Totals
-from cleaner.runtime.pool import CleanerPool, PoolStatus
-from cleaner.runtime.progress import IoBytes
-from cleaner.runtime.runs import Run
-from cleaner.runtime.survey import Noted
-from protocol.errors import ErrorCode
-from storage.errors import StorageError
-from storage.log import Log
+from odradek.broker.api_table import BY_KEY
+from odradek.broker.counters.latency import Counts
+from odradek.broker.counters.topics import TopicCounts
+from odradek.broker.observability.exposition.authorization import AuthorizationRow
+from odradek.broker.observability.exposition.group_rows import GroupRows, read_groups
+from odradek.broker.observability.exposition.quota_rows import QuotaRows, read_quotas
+from odradek.broker.telemetry.clients import ClientRow
+from odradek.cleaner.runtime.history import Totals
+from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
+from odradek.cleaner.runtime.progress import IoBytes
+from odradek.cleaner.runtime.runs import Run
+from odradek.cleaner.runtime.survey import Noted
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.observability.observed import Observed
-    from storage.directory import LogDirectory
+    from odradek.broker.observability.observed import Observed
+    from odradek.storage.directory import LogDirectory
 
 # The logs that are read in one turn of the event loop.
 _LOGS_AT_ONCE = 100

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import counter, gauge
+from odradek.broker.observability.exposition.families import counter, gauge
 
 if TYPE_CHECKING:
-    from broker.observability.exposition.snapshot import DiskRows, Snapshot
+    from odradek.broker.observability.exposition.snapshot import DiskRows, Snapshot
 
 LOG_GAUGES = {
     attribute: gauge(f"kafka_log_log_{name}", text, "topic", "partition")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from broker.observability.exposition.families import counter, gauge
-from broker.version import VERSION
+from odradek.broker.observability.exposition.families import counter, gauge
+from odradek.broker.version import VERSION
 
 if TYPE_CHECKING:
-    from broker.observability.exposition.snapshot import Snapshot
+    from odradek.broker.observability.exposition.snapshot import Snapshot
 
 _RUNNING = 3  # BrokerState
 

@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.loop.garbage import uncollected
-from broker.loop.priority import give_way
-from broker.loop.tasks import start_task
-from broker.observability.exposition.render import collect
-from broker.observability.exposition.snapshot import Snapshot, take_snapshot
-from broker.observability.otlp.encoding import Origin, requests
-from broker.observability.otlp.sending import Collector, PushRefused, pack
-from broker.version import VERSION
+from odradek.broker.loop.garbage import uncollected
+from odradek.broker.loop.priority import give_way
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.observability.exposition.render import collect
+from odradek.broker.observability.exposition.snapshot import Snapshot, take_snapshot
+from odradek.broker.observability.otlp.encoding import Origin, requests
+from odradek.broker.observability.otlp.sending import Collector, PushRefused, pack
+from odradek.broker.version import VERSION
 
 if TYPE_CHECKING:
-    from broker.observability.observed import Observed
-    from config.otlp import OtlpConfig
+    from odradek.broker.observability.observed import Observed
+    from odradek.config.otlp import OtlpConfig
 
 logger = logging.getLogger(__name__)
 

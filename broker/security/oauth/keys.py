@@ -14,17 +14,17 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from broker.loop.tasks import start_task
-from broker.security.oauth.fetching import FetchFailed, fetch, file_of, read_file, state_of
-from broker.security.oauth.jwks import (
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.security.oauth.fetching import FetchFailed, fetch, file_of, read_file, state_of
+from odradek.broker.security.oauth.jwks import (
     ALGORITHMS,
     BadKeySet,
     KeySet,
     VerificationKey,
     read_key_set,
 )
-from broker.security.oauth.validation import Header
-from config.oauth import OAuthConfig
+from odradek.broker.security.oauth.validation import Header
+from odradek.config.oauth import OAuthConfig
 
 logger = logging.getLogger(__name__)
 

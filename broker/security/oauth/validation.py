@@ -22,8 +22,8 @@ from typing import Any
 from jwt.algorithms import get_default_algorithms
 from jwt.exceptions import PyJWTError
 
-from broker.security.oauth.jwks import VerificationKey
-from config.oauth import OAuthConfig
+from odradek.broker.security.oauth.jwks import VerificationKey
+from odradek.config.oauth import OAuthConfig
 
 _ALGORITHMS = get_default_algorithms()
 # Three parts in URL-safe base64; without a signature the last would be empty.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.security.quotas.arithmetic import Window
-from broker.security.quotas.entities import CONNECTION, IP, Entity, Quotas
-from broker.security.quotas.sensors import Sensor, Sensors
-from config.quota import QuotaConfig
+from odradek.broker.security.quotas.arithmetic import Window
+from odradek.broker.security.quotas.entities import CONNECTION, IP, Entity, Quotas
+from odradek.broker.security.quotas.sensors import Sensor, Sensors
+from odradek.config.quota import QuotaConfig
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from config.values import INT32_MAX
+from odradek.config.values import INT32_MAX
 
 # The defaults of metrics.num.samples and metrics.sample.window.ms, which Kafka's averages use.
 _AVERAGE_SAMPLES, _AVERAGE_WINDOW_MS = 2, 30_000

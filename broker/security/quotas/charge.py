@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Generator
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
-from broker.security.quotas.clients import ClientQuotas, RateQuota, TooManyMutations
-from config.values import INT32_MAX
-from protocol.frames import PRODUCE_KEY
+from odradek.broker.security.quotas.clients import ClientQuotas, RateQuota, TooManyMutations
+from odradek.config.values import INT32_MAX
+from odradek.protocol.frames import PRODUCE_KEY
 
 T = TypeVar("T")
 

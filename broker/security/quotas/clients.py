@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.errors import Refusal
-from broker.security.quotas.arithmetic import TokenBucket, Window
-from broker.security.quotas.entities import FETCH, MUTATION, PRODUCE, REQUEST, Entity, Quotas
-from broker.security.quotas.limits import Key, Limits
-from broker.security.quotas.sensors import Sensor, Sensors
-from config.quota import QuotaConfig
-from config.values import INT32_MAX
-from protocol.errors import ErrorCode
+from odradek.broker.errors import Refusal
+from odradek.broker.security.quotas.arithmetic import TokenBucket, Window
+from odradek.broker.security.quotas.entities import (
+    FETCH,
+    MUTATION,
+    PRODUCE,
+    REQUEST,
+    Entity,
+    Quotas,
+)
+from odradek.broker.security.quotas.limits import Key, Limits
+from odradek.broker.security.quotas.sensors import Sensor, Sensors
+from odradek.config.quota import QuotaConfig
+from odradek.config.values import INT32_MAX
+from odradek.protocol.errors import ErrorCode
 
 # Kafka's mutation-rate uses the defaults of metrics.num.samples and metrics.sample.window.ms.
 _METRIC_WINDOW = Window(2, 30_000)

@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.errors import EXPLAINED, Explained, Refusal
-from broker.hosts.names import HostNames, resolve_all
-from broker.metadata.changes import Changes
-from broker.metadata.configs import Configs
-from broker.metadata.store import MetadataStore, Rows, SecurityKind
-from broker.orders.hash_map import HashMapKeys
-from broker.orders.java import hash_places, place_order
-from broker.security.quotas.entities import (
+from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.hosts.names import HostNames, resolve_all
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.orders.hash_map import HashMapKeys
+from odradek.broker.orders.java import hash_places, place_order
+from odradek.broker.security.quotas.entities import (
     IP,
     Entity,
     Quotas,
@@ -31,13 +31,13 @@ from broker.security.quotas.entities import (
     write_entity,
     write_quotas,
 )
-from config.quota import QuotaConfig
-from protocol.errors import ErrorCode
-from protocol.pacing import paced
+from odradek.config.quota import QuotaConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 if TYPE_CHECKING:
-    from broker.security.quotas.addresses import AddressRates
-    from broker.security.quotas.clients import ClientQuotas
+    from odradek.broker.security.quotas.addresses import AddressRates
+    from odradek.broker.security.quotas.clients import ClientQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -169,14 +169,14 @@ class QuotaTable:
         if not of_clients:
             self.clients = None
         else:
-            from broker.security.quotas.clients import ClientQuotas
+            from odradek.broker.security.quotas.clients import ClientQuotas
 
             self.clients = self.clients or ClientQuotas(config, self._sensors_max, _now_ms)
             self.clients.put_in_force(of_clients)
         if len(of_clients) == len(self.entries):
             self.addresses = None
         else:
-            from broker.security.quotas.addresses import AddressRates
+            from odradek.broker.security.quotas.addresses import AddressRates
 
             self.addresses = self.addresses or AddressRates(config, self._sensors_max, _now_ms)
             self.addresses.put_in_force(self.entries, self._hosts)

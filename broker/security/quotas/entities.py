@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.errors import Refusal
-from broker.orders.java import hash_order, string_hash
-from config.values import INT32_MAX, INT64_MAX
-from protocol.errors import ErrorCode
-from protocol.pacing import Pace, unpaced
+from odradek.broker.errors import Refusal
+from odradek.broker.orders.java import hash_order, string_hash
+from odradek.config.values import INT32_MAX, INT64_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import Pace, unpaced
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from broker.security.quotas.entities import CLIENT_ID, USER, Entity
+from odradek.broker.security.quotas.entities import CLIENT_ID, USER, Entity
 
 ANY_OTHER = None
 Key = tuple[str | None, str | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from broker.security.quotas.arithmetic import Average, Rate, TokenBucket, Window
+from odradek.broker.security.quotas.arithmetic import Average, Rate, TokenBucket, Window
 
 EXPIRE_MS = 3_600_000
 

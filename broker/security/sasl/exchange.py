@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.security.principals import Principal
+from odradek.broker.security.principals import Principal
 
 # saslname of RFC 5802, as a regular expression. It is possessive: it never backtracks, so it needs
 # no memory for that, which would be some 240 bytes a character.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.security.sasl.exchange import Exchange, Mechanism
-from broker.security.sasl.registry import make_mechanism
-from config.sasl import SaslConfig
+from odradek.broker.security.sasl.exchange import Exchange, Mechanism
+from odradek.broker.security.sasl.registry import make_mechanism
+from odradek.config.sasl import SaslConfig
 
 if TYPE_CHECKING:
-    from broker.security.composition import Security
+    from odradek.broker.security.composition import Security
 
 
 class SaslListener:

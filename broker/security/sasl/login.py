@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from broker.api_table import API_VERSIONS as SERVED
-from broker.orders.java import hash_order
-from broker.security.principals import Principal
-from broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step
-from broker.security.sasl.listener import SaslListener
-from protocol.compiler import decode_prefix
-from protocol.encoding import Chunk
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.footprint import ALLOWANCE_BYTES
-from protocol.frames import (
+from odradek.broker.api_table import API_VERSIONS as SERVED
+from odradek.broker.orders.java import hash_order
+from odradek.broker.security.principals import Principal
+from odradek.broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step
+from odradek.broker.security.sasl.listener import SaslListener
+from odradek.protocol.compiler import decode_prefix
+from odradek.protocol.encoding import Chunk
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.footprint import ALLOWANCE_BYTES
+from odradek.protocol.frames import (
     API_VERSIONS_KEY,
     SIZE,
     RequestHeader,
@@ -34,9 +34,12 @@ from protocol.frames import (
     read_request_header,
     skip_header_tags,
 )
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from protocol.schema import info_of
+from odradek.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from odradek.protocol.schema import info_of
 
 HANDSHAKE_KEY, AUTHENTICATE_KEY = 17, 36
 

@@ -12,16 +12,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.security.oauth.keys import Keys
-from broker.security.oauth.validation import InvalidToken, read_header, verify
-from broker.security.principals import USER, Principal
-from broker.security.sasl.exchange import NAME, Authenticated, AuthenticationFailed, Step
-from config.oauth import OAuthConfig
+from odradek.broker.security.oauth.keys import Keys
+from odradek.broker.security.oauth.validation import InvalidToken, read_header, verify
+from odradek.broker.security.principals import USER, Principal
+from odradek.broker.security.sasl.exchange import NAME, Authenticated, AuthenticationFailed, Step
+from odradek.config.oauth import OAuthConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.security.composition import Security
+    from odradek.broker.security.composition import Security
 
 _END = "\x01"
 # Possessive, as NAME is.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from broker.security.principals import USER, Principal
-from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
-from config.sasl import SaslConfig, jaas_of, users_of
+from odradek.broker.security.principals import USER, Principal
+from odradek.broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from odradek.config.sasl import SaslConfig, jaas_of, users_of
 
 if TYPE_CHECKING:
-    from broker.security.composition import Security
+    from odradek.broker.security.composition import Security
 
 Digests = Mapping[str, bytes]
 """The digests of the passwords, by user."""

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from broker.security.sasl.exchange import Mechanism
-from config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from odradek.broker.security.sasl.exchange import Mechanism
+from odradek.config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 if TYPE_CHECKING:
-    from broker.security.composition import Security
+    from odradek.broker.security.composition import Security
 
-_PACKAGE = "broker.security.sasl"
+_PACKAGE = "odradek.broker.security.sasl"
 MODULES: Mapping[str, str] = {
     PLAIN: f"{_PACKAGE}.plain",
     SCRAM_SHA_256: f"{_PACKAGE}.scram",

@@ -12,10 +12,10 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.security.credentials import ScramCredential
-from broker.security.principals import USER, Principal
-from broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
-from broker.security.sasl.scram_messages import (
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.principals import USER, Principal
+from odradek.broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from odradek.broker.security.sasl.scram_messages import (
     ClientFirst,
     is_proven,
     read_client_final,
@@ -23,10 +23,10 @@ from broker.security.sasl.scram_messages import (
     server_final,
     server_first,
 )
-from config.scram_users import ITERATIONS_MIN
+from odradek.config.scram_users import ITERATIONS_MIN
 
 if TYPE_CHECKING:
-    from broker.security.composition import Security
+    from odradek.broker.security.composition import Security
 
 _TOKEN = "tokenauth"
 _NONCE_BYTES = 24

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from broker.security.credentials import ScramCredential
-from broker.security.sasl.exchange import NAME
-from config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from odradek.broker.security.credentials import ScramCredential
+from odradek.broker.security.sasl.exchange import NAME
+from odradek.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 _HASHES: Mapping[str, str] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 

@@ -10,9 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.security.tls.stores import KeyStore, TrustStore, read_key_store, read_trust_store
-from config.errors import ConfigError
-from config.tls import TLS_1_2, TLS_1_3, TlsConfig
+from odradek.broker.security.tls.stores import (
+    KeyStore,
+    TrustStore,
+    read_key_store,
+    read_trust_store,
+)
+from odradek.config.errors import ConfigError
+from odradek.config.tls import TLS_1_2, TLS_1_3, TlsConfig
 
 # OpenSSL's suites of TLS 1.3. Python's contexts have no setting for them. The two sides agree on
 # the first one whenever the client supports it.

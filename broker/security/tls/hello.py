@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from broker.security.tls.reasons import NOT_TLS, HandshakeFailed
+from odradek.broker.security.tls.reasons import NOT_TLS, HandshakeFailed
 
 # Has room for the longest session ticket; OpenSSL's own bound is twice as high. Most messages are
 # below 2 KiB.

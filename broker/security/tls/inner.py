@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from broker.security.principals import Principal
+from odradek.broker.security.principals import Principal
 
 
 class InnerClient(Protocol):

@@ -14,23 +14,23 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from broker.counters.metrics import Metrics
-from broker.security.principals import USER, Principal
-from broker.security.tls.contexts import Made, make_context
-from broker.security.tls.der import alternative_names_of, end_of
-from broker.security.tls.handshakes import Handshakes
-from broker.security.tls.inner import InnerConnection
-from broker.security.tls.interrupting import TookTooLong, at_most
-from broker.security.tls.names import subject_name
-from broker.security.tls.reasons import HandshakeFailed
-from broker.security.tls.transport import TlsTransport
-from config.effective import resolve_listener
-from config.errors import ConfigError, raise_any
-from config.option import DAY_MS
-from config.per_listener import PREFIX
-from config.principal_rules import OPTION, NoRuleApplies, PrincipalRules
-from config.resolution import Layer
-from config.tls import TlsConfig
+from odradek.broker.counters.metrics import Metrics
+from odradek.broker.security.principals import USER, Principal
+from odradek.broker.security.tls.contexts import Made, make_context
+from odradek.broker.security.tls.der import alternative_names_of, end_of
+from odradek.broker.security.tls.handshakes import Handshakes
+from odradek.broker.security.tls.inner import InnerConnection
+from odradek.broker.security.tls.interrupting import TookTooLong, at_most
+from odradek.broker.security.tls.names import subject_name
+from odradek.broker.security.tls.reasons import HandshakeFailed
+from odradek.broker.security.tls.transport import TlsTransport
+from odradek.config.effective import resolve_listener
+from odradek.config.errors import ConfigError, raise_any
+from odradek.config.option import DAY_MS
+from odradek.config.per_listener import PREFIX
+from odradek.config.principal_rules import OPTION, NoRuleApplies, PrincipalRules
+from odradek.config.resolution import Layer
+from odradek.config.tls import TlsConfig
 
 logger = logging.getLogger(__name__)
 

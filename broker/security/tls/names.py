@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.security.tls.der import Element, elements, subject_of
+from odradek.broker.security.tls.der import Element, elements, subject_of
 
 # The types with a name in RFC 2253, by their encoded numbers.
 _KEYWORDS = {

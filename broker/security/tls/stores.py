@@ -13,8 +13,8 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from config.errors import ConfigError
-from config.tls import TlsConfig
+from odradek.config.errors import ConfigError
+from odradek.config.tls import TlsConfig
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates

@@ -18,14 +18,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from broker.security.tls.hello import FirstMessage, HelloRefused
-from broker.security.tls.reasons import HandshakeFailed, explain
-from broker.security.tls.records import RecordBorders
+from odradek.broker.security.tls.hello import FirstMessage, HelloRefused
+from odradek.broker.security.tls.reasons import HandshakeFailed, explain
+from odradek.broker.security.tls.records import RecordBorders
 
 if TYPE_CHECKING:
-    from broker.security.tls.inner import InnerConnection
-    from broker.security.tls.listeners import TlsListener
-    from protocol.encoding import Chunk
+    from odradek.broker.security.tls.inner import InnerConnection
+    from odradek.broker.security.tls.listeners import TlsListener
+    from odradek.protocol.encoding import Chunk
 
 logger = logging.getLogger(__name__)
 
