@@ -8,6 +8,7 @@ holds up all threads for 150 ms and more. Neither do the objects of a large requ
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ from time import monotonic
 
 # The time between two searches while short-lived objects are made without an end.
 _LOOK_EVERY_S = 30.0
+# A commit to the disk takes less.
+LINGER_S = 0.1
 
 
 @contextmanager
@@ -33,29 +36,58 @@ def uncollected() -> Iterator[None]:
 
 
 class Uncollected:
-    """Suspends the search for garbage between `begin` and `end`, but for a `look` now and then."""
+    """Suspends the search for garbage between `begin` and `end`, but for a look now and then.
 
-    __slots__ = ("_body", "_since_s")
+    The search resumes a while after `end`: a request that awaits the disk between two of its
+    steps is not searched meanwhile.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_body", "_ended_s", "_is_used", "_looked_s", "_loop", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._body: ExitStack | None = None
-        self._since_s = 0.0
+        self._is_used = False
+        self._looked_s = self._ended_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Suspend the search, unless it is suspended."""
-        if self._body is None:
-            self._body, self._since_s = ExitStack(), monotonic()
-            self._body.enter_context(uncollected())
+        self._is_used = True
+        if self._body is not None:
+            self.look()
+            return
+        self._body, self._looked_s = ExitStack(), monotonic()
+        self._body.enter_context(uncollected())
 
     def look(self) -> None:
         """Search for garbage if the last search was long ago."""
         now_s = monotonic()
-        if self._body is not None and now_s - self._since_s > _LOOK_EVERY_S:
-            self._since_s = now_s
+        if self._body is not None and now_s - self._looked_s > _LOOK_EVERY_S:
+            self._looked_s = now_s
             gc.collect()
 
     def end(self) -> None:
-        """Resume the search."""
+        """Resume the search after a while, unless it is suspended again by then."""
+        self._is_used, self._ended_s = False, monotonic()
+        if self._timer is None and self._body is not None:
+            self._timer = self._loop.call_later(LINGER_S, self._resume)
+
+    def close(self) -> None:
+        """Resume the search at once."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         body, self._body = self._body, None
         if body is not None:
             body.close()
+
+    def _resume(self) -> None:
+        self._timer = None
+        left_s = self._ended_s + LINGER_S - monotonic()
+        if self._is_used:
+            return  # the next `end` begins a time of its own
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._resume)
+        else:
+            self.close()

@@ -58,7 +58,7 @@ class Slices:
         self._is_scheduled = False
         self._is_waiting_next = False
         # While requests stand still, their objects are not searched for garbage.
-        self._quiet = Uncollected()
+        self._quiet = Uncollected(loop)
 
     @property
     def standing_count(self) -> int:
@@ -88,7 +88,7 @@ class Slices:
         self._idle.clear()
         self._standing.clear()
         self._waiting.clear()
-        self._quiet.end()
+        self._quiet.close()
 
     def _begin(self, work: Work) -> bool:
         worker = self._idle.pop() if self._idle else Worker()

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import itertools
 import weakref
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,30 +77,40 @@ class Counting:
         self.is_running = True
 
 
+@contextmanager
+def slicing() -> Iterator[Slices]:
+    """Share the running loop's time; what a test leaves is given up."""
+    slices = Slices(asyncio.get_running_loop())
+    try:
+        yield slices
+    finally:
+        slices.close()
+
+
 @given(lengths=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12))
 def test_each_turn_of_the_loop_has_one_slice_and_all_work_ends(
     lengths: list[tuple[int, bool]],
 ) -> None:
     async def main() -> None:
-        slices = Slices(asyncio.get_running_loop())
-        log: list[int] = []
-        decoded: set[int] = set()
-        works = [
-            Counting(name, steps, log, decoded) for name, (steps, _) in enumerate(lengths)
-        ]
-        for work, (_, is_large) in zip(works, lengths, strict=True):
-            others = len(decoded)
-            ended = slices.run(work, is_large=is_large)
-            assert ended == bool(work.done)
-            if is_large and others >= STANDING_MAX:
-                assert not ended
-                assert work.name not in decoded
-        while any(not work.done for work in works):
-            before = len(log)
-            await asyncio.sleep(0)
-            assert len(log) <= before + 1
-        assert [work.done for work in works] == [[work.name] for work in works]
-        assert len(log) == sum(steps for steps, _ in lengths)
+        with slicing() as slices:
+            log: list[int] = []
+            decoded: set[int] = set()
+            works = [
+                Counting(name, steps, log, decoded) for name, (steps, _) in enumerate(lengths)
+            ]
+            for work, (_, is_large) in zip(works, lengths, strict=True):
+                others = len(decoded)
+                ended = slices.run(work, is_large=is_large)
+                assert ended == bool(work.done)
+                if is_large and others >= STANDING_MAX:
+                    assert not ended
+                    assert work.name not in decoded
+            while any(not work.done for work in works):
+                before = len(log)
+                await asyncio.sleep(0)
+                assert len(log) <= before + 1
+            assert [work.done for work in works] == [[work.name] for work in works]
+            assert len(log) == sum(steps for steps, _ in lengths)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("odradek.broker.loop.slices.SLICE_S", -1.0)
@@ -143,7 +154,8 @@ def test_steps_of_coroutines_are_done_in_slices(awaits: int, steps: int) -> None
     async def main() -> None:
         loop = asyncio.get_running_loop()
         answering = Answering([loop.create_future() for _ in range(awaits)])
-        task = asyncio.ensure_future(answering.sliced(Slices(loop), steps))
+        slices = Slices(loop)
+        task = asyncio.ensure_future(answering.sliced(slices, steps))
         for count, future in enumerate(answering.futures, 1):
             while len(answering.log) < count * steps:
                 before = len(answering.log)
@@ -154,6 +166,7 @@ def test_steps_of_coroutines_are_done_in_slices(awaits: int, steps: int) -> None
         assert len(answering.log) == (awaits + 1) * steps
         # It stands still and goes on in turns, and has gone on in the end.
         assert answering.running == [False, True] * (len(answering.running) // 2)
+        slices.close()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("odradek.broker.loop.slices.SLICE_S", -1.0)
@@ -177,6 +190,7 @@ def test_a_coroutine_that_stands_still_hears_later_that_nobody_waits(
         assert answering.log in ([], list(range(5)))  # not begun, or not left in the middle
         assert answering.was_cancelled == bool(answering.log)
         assert not slices.standing_count
+        slices.close()
 
     asyncio.run(main())
 
@@ -213,9 +227,26 @@ async def test_an_error_of_a_coroutine_comes_out(thin_slices: None) -> None:
             pass
         raise ValueError("the end")
 
-    slices = Slices(asyncio.get_running_loop())
-    with pytest.raises(ValueError, match="the end"):
+    with slicing() as slices, pytest.raises(ValueError, match="the end"):
         await Sliced(fail(), slices)
+
+
+@on_uvloop
+async def test_no_garbage_is_looked_for_while_a_long_answer_awaits(thin_slices: None) -> None:
+    async def commit() -> bool:
+        for _ in paced(range(3)):
+            pass
+        before = gc.isenabled()
+        await asyncio.sleep(0)
+        return before or gc.isenabled()
+
+    assert gc.isenabled()
+    with slicing() as slices:
+        assert not await Sliced(commit(), slices)
+        assert not gc.isenabled()
+        await until(gc.isenabled)
+        assert not await Sliced(commit(), slices)
+    assert gc.isenabled()
 
 
 async def test_the_result_of_a_coroutine_is_freed_with_its_last_user() -> None:
@@ -228,7 +259,8 @@ async def test_the_result_of_a_coroutine_is_freed_with_its_last_user() -> None:
 
     gc.disable()
     try:
-        made = await Sliced(make(), Slices(asyncio.get_running_loop()))
+        with slicing() as slices:
+            made = await Sliced(make(), slices)
         gone = weakref.ref(made)
         del made
         assert gone() is None
