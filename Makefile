@@ -26,7 +26,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all check dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -51,6 +51,10 @@ check: $(READY_DEV)
 	@$(BIN)/python -m tests.secure & looking=$$!; \
 	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(FAST) || failed=1; \
 	wait $$looking || failed=1; exit $$failed
+
+# Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
+mutants: $(READY_DEV)
+	$(BIN)/python -m tests.mutants
 
 # The wheel and the source distribution, checked; the wheel serves from an environment of its own.
 dist: $(READY_DEV)
