@@ -178,6 +178,7 @@ def test_the_result_of_the_cleaner_is_proved(tmp_path: Path) -> None:
     rich(tmp_path).prove()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_dirty", ["all is dirty", "only the last record is"])
 def test_a_batch_of_many_tiny_records_takes_no_more_than_its_bytes(
     tmp_path: Path, first_dirty: str
