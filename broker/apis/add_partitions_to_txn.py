@@ -135,7 +135,7 @@ def _told_apart(
     Topics without partitions are left out, as in Kafka.
     """
     return [
-        _result(name, [(one, errors[TopicPartition(name, one)]) for one in partitions])
+        _result(name, [(one, errors[TopicPartition(name, one)]) for one in paced(partitions)])
         for name, partitions in paced(grouped_by_name(ordered))
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
@@ -39,7 +40,9 @@ async def handle(
         ],
         validate_only=request.validate_only,
     )
-    in_order = place_order(outcomes, entity_hash, hash_places(len(outcomes)), paced)
+    # A refused entity may have any number of parts.
+    hash_of = partial(entity_hash, pace=paced)
+    in_order = place_order(outcomes, hash_of, hash_places(len(outcomes)), paced)
     return AlterClientQuotasResponse(
         entries=[_outcome(entity, outcomes[entity]) for entity in paced(in_order)]
     )

@@ -147,7 +147,8 @@ def _rest(client: socket.socket) -> bytes:
     return data
 
 
-@pytest.mark.parametrize(("door", "api", "version"), SERVED, indirect=["door"])
+# By its scope: else each test would start a broker of its own.
+@pytest.mark.parametrize(("door", "api", "version"), SERVED, indirect=["door"], scope="module")
 def test_whatever_comes_is_answered_or_closed(
     door: Door, broker: OdradekProcess, api: Api, version: int
 ) -> None:

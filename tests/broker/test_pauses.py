@@ -45,6 +45,7 @@ MAY_PAUSE = (
     "broker/security/acl_changes.py:AclChanges._create",
     "broker/security/acl_changes.py:AclChanges._delete",
     "broker/security/quotas/composition.py:QuotaTable._alter",
+    "broker/security/quotas/entities.py:entity_hash",
     "broker/security/quotas/entities.py:entity_of",
     "broker/security/salts.py:forms_of",
     "broker/security/scram_changes.py:plan_changes",

@@ -44,10 +44,11 @@ def entity_of(parts: Iterable[tuple[str, str | None]], pace: Pace = unpaced) -> 
     return tuple((kind, by_type[kind]) for kind in pace(hash_order(by_type, pace=pace)))
 
 
-def entity_hash(entity: Entity) -> int:
+def entity_hash(entity: Entity, pace: Pace = unpaced) -> int:
     """Return the value of ClientQuotaEntity.hashCode(), except for bits past the 32nd."""
     return 31 + sum(
-        string_hash(kind) ^ (0 if name is None else string_hash(name)) for kind, name in entity
+        string_hash(kind) ^ (0 if name is None else string_hash(name))
+        for kind, name in pace(entity)
     )
 
 
