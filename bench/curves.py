@@ -214,8 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         points = []
         for size, point in zip(sizes, curve.measure(sizes), strict=True):
             points.append({"size": size, **point})
-            told = "  ".join(f"{title}: {value:,.4g}" for title, value in point.items())
-            print(f"  {size:>12,} {curve.unit}  {told}", flush=True)
+            figures = "  ".join(f"{title}: {value:,.4g}" for title, value in point.items())
+            print(f"  {size:>12,} {curve.unit}  {figures}", flush=True)
         if given.scale == 1:
             keep(CURVES, name, {"points": points})
     return 0

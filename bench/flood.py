@@ -122,8 +122,8 @@ def _run(kind: type[OdradekProcess] | type[KafkaProcess], options: argparse.Name
         finally:
             broker.stop()
     name = kind.__name__.removesuffix("Process")
-    told = "   ".join(f"{kind} {p99:.2f}" for kind, p99 in figures.p99_ms.items())
-    print(f"{name:8} p99 in ms: {told}   memory {figures.memory_mb:.0f} MB", flush=True)
+    latencies = "   ".join(f"{kind} {p99:.2f}" for kind, p99 in figures.p99_ms.items())
+    print(f"{name:8} p99 in ms: {latencies}   memory {figures.memory_mb:.0f} MB", flush=True)
     return figures
 
 

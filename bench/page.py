@@ -143,8 +143,8 @@ def _promise(answer: Answer) -> str:
 
 def span(values: Sequence[float]) -> str:
     """Return the least and the largest of some values in a few digits."""
-    told = (f"{one:,.3g}" if one < 1000 else f"{one:,.0f}" for one in (min(values), max(values)))
-    return " to ".join(dict.fromkeys(told))
+    ends = (f"{one:,.3g}" if one < 1000 else f"{one:,.0f}" for one in (min(values), max(values)))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _origin(saved: Mapping[str, Any]) -> str:

@@ -106,8 +106,8 @@ class Shop:
 
     def runs(self, topic: str) -> list[dict[str, Any]]:
         """Return the results of the cleanings of a topic, the oldest first."""
-        told = self.ask("/api/cleaner/history", topic=topic, partition=0)
-        return [run["result"] | {"at_ms": run["at_ms"]} for run in told["runs"] if "result" in run]
+        runs = self.ask("/api/cleaner/history", topic=topic, partition=0)["runs"]
+        return [run["result"] | {"at_ms": run["at_ms"]} for run in runs if "result" in run]
 
     def ratio(self, topic: str) -> float:
         """Return the dirty ratio of a topic now."""

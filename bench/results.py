@@ -75,8 +75,8 @@ def _processor() -> str:
 
 
 def _java() -> str:
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
-    return told.stderr.split('"')[1]
+    answer = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
+    return answer.stderr.split('"')[1]
 
 
 def _short(value: float) -> float:

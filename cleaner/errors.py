@@ -19,6 +19,6 @@ class VerificationFailed(CorruptFile):
     """
 
     def __init__(self, path: Path, position: int, offset: int, cause: str) -> None:
-        told = f"the proof of its cleaning failed at offset {offset}: {cause}"
-        super().__init__(path, position, told)
+        problem = f"the proof of its cleaning failed at offset {offset}: {cause}"
+        super().__init__(path, position, problem)
         self.offset = offset

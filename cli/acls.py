@@ -139,8 +139,8 @@ def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> No
     filters = _filters(which)
     admin = connection.admin()
     if not yes:
-        told = count(len(_found(admin, filters)), "entry", "entries")
-        click.confirm(f"Delete {told}?", abort=True, err=True)
+        entries = count(len(_found(admin, filters)), "entry", "entries")
+        click.confirm(f"Delete {entries}?", abort=True, err=True)
     futures = admin.client.delete_acls(filters, request_timeout=REQUEST_TIMEOUT_S)
     gone: set[AclBinding] = set()
     for one in filters:

@@ -78,8 +78,8 @@ def _show(console: Console, prepared: Prepared) -> None:
     console.print(f"[bold]Kafka's data[/]  cluster {cluster}, node {plan.node_id}", soft_wrap=True)
     for directory in prepared.directories:
         stop = "stopped cleanly" if directory.was_clean else "not stopped cleanly: needs recovery"
-        told = counted(len(directory.partitions), "partition")
-        console.print(f"  {_escaped(str(directory.path))}  {told}, {stop}", soft_wrap=True)
+        partitions = counted(len(directory.partitions), "partition")
+        console.print(f"  {_escaped(str(directory.path))}  {partitions}, {stop}", soft_wrap=True)
     console.print()
     console.print(_topic_table(plan.topics) if plan.topics else "There are no topics.")
     _show_pairs(console, "Taken over with them", _taken(prepared))
@@ -129,8 +129,8 @@ def _taken(prepared: Prepared) -> Iterable[tuple[str, str]]:
             owner = f"settings of broker {name}" if name else "settings of all brokers"
             yield owner, ", ".join(sorted(settings))  # a value may be a secret
     if plan.users:
-        told = f"of {some(names_of(plan.users))}"
-        yield counted(len(plan.users), "SCRAM credential"), told
+        users = f"of {some(names_of(plan.users))}"
+        yield counted(len(plan.users), "SCRAM credential"), users
     if plan.acls:
         yield counted(len(plan.acls), "ACL"), f"for {some(principals_of(plan.acls))}"
     if groups.offsets:

@@ -45,13 +45,13 @@ class _Answer:
     reason: str
     text: bytes
 
-    def told(self) -> dict[str, object] | None:
+    def document(self) -> dict[str, object] | None:
         """Return the answer's JSON object, None when the text is something else."""
         try:
-            told = json.loads(self.text)
+            document = json.loads(self.text)
         except ValueError:
             return None
-        return told if isinstance(told, dict) else None
+        return document if isinstance(document, dict) else None
 
 
 def ask_with_token(
@@ -84,10 +84,10 @@ def ask_with_token(
         raise AskError(_unreachable(url, error)) from error
     if not 200 <= answer.status < 300:
         raise AskError(_refusal(url, answer))
-    told = answer.told()
-    if told is None:
+    document = answer.document()
+    if document is None:
         raise AskError(f"{url} is not Odradek's: name its metrics.listener with --url")
-    return told
+    return document
 
 
 def _connect(url: str, timeout_s: float | None) -> tuple[http.client.HTTPConnection, str]:
@@ -130,12 +130,12 @@ def _unreachable(url: str, cause: object) -> str:
 
 
 def _refusal(url: str, answer: _Answer) -> str:
-    told = answer.told()
-    if told is None or "error" not in told:
+    document = answer.document()
+    if document is None or "error" not in document:
         return f"{url} answered {answer.status} {answer.reason}: is it Odradek's metrics.listener?"
     if answer.status != http.HTTPStatus.UNAUTHORIZED:
-        return str(told["error"])
-    return f"{told['error']}; give it with --token or ODRADEK_TOKEN"
+        return str(document["error"])
+    return f"{document['error']}; give it with --token or ODRADEK_TOKEN"
 
 
 def _kept_token(url: str, connection: socket.socket | None, answer: _Answer) -> str | None:
@@ -147,7 +147,7 @@ def _kept_token(url: str, connection: socket.socket | None, answer: _Answer) -> 
     broker that is down; where this machine does not report the peer's user, no token is sent.
     Raises AskError.
     """
-    file = (answer.told() or {}).get("token_file")
+    file = (answer.document() or {}).get("token_file")
     if not isinstance(file, str) or Path(file).name != _TOKEN_FILE or connection is None:
         return None
     if urllib.parse.urlsplit(url).hostname not in _THIS_MACHINE:

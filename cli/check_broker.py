@@ -41,8 +41,8 @@ def ask_health(url: str) -> Health:
     except (OSError, ValueError):
         return Health()
     try:
-        told = json.loads(text)
-        return Health("status" in told, tuple(map(str, told["problems"])))
+        document = json.loads(text)
+        return Health("status" in document, tuple(map(str, document["problems"])))
     except (ValueError, KeyError, TypeError):
         return Health()
 
@@ -63,11 +63,11 @@ def check_broker(url: str, health: Health) -> Iterator[Finding]:
         yield Finding(PROBLEM, "cleaner", str(error), "see the broker's log")
         return
     threads = cleaner["threads"]
-    told = f"{threads['alive']} of {count(threads['wanted'], 'thread')} alive"
+    alive = f"{threads['alive']} of {count(threads['wanted'], 'thread')} alive"
     if threads["alive"] < threads["wanted"]:
-        yield Finding(PROBLEM, "cleaner", told, "see the broker's log; it starts them again")
+        yield Finding(PROBLEM, "cleaner", alive, "see the broker's log; it starts them again")
     else:
-        yield Finding(OK, "cleaner", told)
+        yield Finding(OK, "cleaner", alive)
     for one in cleaner["quarantined"]:
         name = f"{one['topic']}-{one['partition']}"
         advice = f"`odradek cleaner why {one['topic']} {one['partition']}` says more"

@@ -97,11 +97,12 @@ def _check_left(
 
 def _check_room(path: Path) -> Finding:
     usage = shutil.disk_usage(path)
-    told = f"{path} has {size(usage.free)} of {size(usage.total)} left"
+    space = f"{path} has {size(usage.free)} of {size(usage.total)} left"
     if usage.free < _FREE_BYTES_MIN or usage.free < usage.total * _FREE_SHARE_MIN:
         state = PROBLEM if usage.free < _FREE_BYTES_MIN / 10 else WARNING
-        return Finding(state, "disk", told, "make room, or let topics keep less (retention.bytes)")
-    return Finding(OK, "disk", told)
+        advice = "make room, or let topics keep less (retention.bytes)"
+        return Finding(state, "disk", space, advice)
+    return Finding(OK, "disk", space)
 
 
 def _check_times(path: Path) -> Iterator[Finding]:

@@ -56,8 +56,8 @@ def check_all(
     for warning in resolved.warnings:
         yield Finding(WARNING, "settings", warning, "correct it, or remove it")
     for warning in open_secret_files(static):
-        told, _, advice = warning.rpartition(": ")
-        yield Finding(WARNING, "secrets", told, advice)
+        problem, _, advice = warning.rpartition(": ")
+        yield Finding(WARNING, "secrets", problem, advice)
     count = sum(one.source is Source.STATIC_BROKER for one in resolved.entries.values())
     yield Finding(OK, "settings", f"{count} are set, the others have their defaults")
     where = url or _own_url(resolved.config, resolve_apart(HttpConfig, [static]))

@@ -30,8 +30,8 @@ def show_plan(answer: PlanAnswer, topic: str | None) -> None:
     else:
         _show_all(console, plans, answer)
     for lost in answer["unreadable"]:
-        told = Text(f"{lost['topic']}-{lost['partition']} cannot be read: {lost['because']}")
-        console.print(told, style="red", soft_wrap=True)
+        line = Text(f"{lost['topic']}-{lost['partition']} cannot be read: {lost['because']}")
+        console.print(line, style="red", soft_wrap=True)
 
 
 def _show_all(console: Console, plans: Sequence[Plan], answer: PlanAnswer) -> None:

@@ -25,10 +25,10 @@ def show_outcomes(answer: RunAnswer) -> None:
     for one in answer.get("outcomes", []):
         name = f"{one['topic']}-{one['partition']}"
         result = one["result"]
-        told = one["sentence"] if result is None else _gain(result)
+        outcome = one["sentence"] if result is None else _gain(result)
         console.print(
             Text(name, style=_STYLES.get(one["outcome"], "bold red"))
-            + Text(f"  {told}", style="not bold"),
+            + Text(f"  {outcome}", style="not bold"),
             soft_wrap=True,
         )
         if result is not None:
@@ -88,8 +88,8 @@ def _row(one: Run, now_ms: int) -> list[str]:
 
 def _show_failure(console: Console, one: Run, now_ms: int) -> None:
     failure = one["failure"]
-    told = Text(f"{words.distance(one['at_ms'], now_ms)}: {failure['exception']}")
-    console.print(told, soft_wrap=True)
+    line = Text(f"{words.distance(one['at_ms'], now_ms)}: {failure['exception']}")
+    console.print(line, soft_wrap=True)
 
 
 def _gain(result: Result) -> str:

@@ -181,9 +181,9 @@ class Admin:
             described = self.client.describe_topics(TopicCollection([name]))
             described[name].result(REQUEST_TIMEOUT_S)
         except (KafkaException, ValueError) as error:
-            told = error.args[0]
-            if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in told.name():
-                raise refused(told, act, self.connection.reason) from error
+            kafka_error = error.args[0]
+            if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in kafka_error.name():
+                raise refused(kafka_error, act, self.connection.reason) from error
         hint = ": odradek topics list shows all topics"
         if for_records:
             hint = f": odradek topics create {name} creates it"
@@ -199,10 +199,10 @@ class Admin:
 
     def _unreachable(self) -> str:
         address, reason = self.connection.address, self.connection.reason
-        for words, told, remedy in _REFUSALS:
+        for words, meaning, remedy in _REFUSALS:
             if reason and words in reason:
                 why = reason.rpartition("error: ")[2] if words == _LOGIN else reason
-                return f"{told.format(address=address)} ({why}): {remedy} (--client-config, -X)"
+                return f"{meaning.format(address=address)} ({why}): {remedy} (--client-config, -X)"
         if not reason:
             return (
                 f"{address} does not answer as Kafka does: it may require TLS or a login "

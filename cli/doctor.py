@@ -53,9 +53,9 @@ def doctor(config: Path | None, pairs: Sequence[str], url: str | None, as_json: 
             click.echo(f"{state} {one.subject:12} {printable(one.text + advice)}")
     is_well = all(one.state != PROBLEM for one in findings)
     if as_json:
-        told = [
+        listed = [
             {"state": one.state, "subject": one.subject, "text": one.text, "advice": one.advice}
             for one in findings
         ]
-        click.echo(json.dumps({"is_well": is_well, "findings": told}, indent=2))
+        click.echo(json.dumps({"is_well": is_well, "findings": listed}, indent=2))
     sys.exit(0 if is_well else 1)

@@ -161,30 +161,30 @@ def _records(
 
 
 def _of_record(header: BatchHeader, record: Record, decoder: Decoder | None) -> Fields:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": _shown(record.key),
         "value": _shown(record.value),
         "headers": [(name, _shown(value)) for name, value in record.headers],
     }
-    cut = [name for name in ("key", "value") if told[name] is not getattr(record, name)]
+    cut = [name for name in ("key", "value") if fields[name] is not getattr(record, name)]
     if len(record.headers) == _HEADERS_MAX:
         cut.append("headers")
     if cut:
-        told["cut"] = cut
+        fields["cut"] = cut
     try:
         if header.is_control:
             control = decode_control(record)
-            told["control"] = (
+            fields["control"] = (
                 control.type.name.lower() if control.type != ControlType.UNKNOWN else "unknown"
             )
-            told["coordinator_epoch"] = control.coordinator_epoch
+            fields["coordinator_epoch"] = control.coordinator_epoch
         elif decoder is not None and record.key is not None:
-            told["decoded"] = decoder(record.key, record.value)
+            fields["decoded"] = decoder(record.key, record.value)
     except ProtocolError as error:
-        told["undecodable"] = str(error)
-    return told
+        fields["undecodable"] = str(error)
+    return fields
 
 
 def _shown(data: bytes | None) -> bytes | None:
@@ -270,10 +270,10 @@ def _read_checkpoint(fs: FileSystem, path: Path, _: Wanted) -> Rows:
 
 def _read_partition_metadata(fs: FileSystem, path: Path, _: Wanted) -> Rows:
     text = fs.read_bytes(path, _METADATA_BYTES_MAX).decode(errors="replace")
-    told = dict(_WORDS_OF_METADATA.findall(text))
-    if "topic_id" not in told:
+    fields = dict(_WORDS_OF_METADATA.findall(text))
+    if "topic_id" not in fields:
         yield CorruptFile(path, 0, "it has no topic id")
-    yield Row("partition metadata", told)
+    yield Row("partition metadata", fields)
 
 
 def _read_meta(fs: FileSystem, path: Path, _: Wanted) -> Rows:

@@ -81,16 +81,16 @@ def _named(damage: CorruptFile) -> str:
 
 def show_json(path: Path, row: Row) -> None:
     """Print a row as a JSON object in a line; bytes that are not text become base64."""
-    told: dict[str, object] = {"file": str(path), "kind": row.kind}
+    document: dict[str, object] = {"file": str(path), "kind": row.kind}
     for name, value in row.fields.items():
         if isinstance(value, bytes):
             text = _text(value)
-            told |= {name: text} if text is not None else {f"{name}_base64": _base64(value)}
+            document |= {name: text} if text is not None else {f"{name}_base64": _base64(value)}
         elif name == "headers":
-            told[name] = [_header(*one) for one in cast(_Headers, value)]
+            document[name] = [_header(*one) for one in cast(_Headers, value)]
         else:
-            told[name] = value
-    click.echo(_UNPRINTABLE.sub(_escaped, json.dumps(told, ensure_ascii=False)))
+            document[name] = value
+    click.echo(_UNPRINTABLE.sub(_escaped, json.dumps(document, ensure_ascii=False)))
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -136,14 +136,14 @@ class Table:
             return
         columns = _COLUMNS.get(row.kind)
         if columns is None:
-            told = "  ".join(f"{name}={value}" for name, value in row.fields.items())
-            click.echo(f"  {printable(told)}")
+            fields = "  ".join(f"{name}={value}" for name, value in row.fields.items())
+            click.echo(f"  {printable(fields)}")
             return
         if self._under != (path, row.kind):
             self._under = path, row.kind
             click.echo(_line((title, width, title) for title, width, _ in columns))
-        told = _line((title, width, of(row.fields)) for title, width, of in columns)
-        click.echo(printable(told))
+        line = _line((title, width, of(row.fields)) for title, width, of in columns)
+        click.echo(printable(line))
 
 
 def _line(cells: Iterator[tuple[str, int, object]]) -> str:

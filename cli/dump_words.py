@@ -28,15 +28,15 @@ def decoder_of(directory: str) -> Decoder | None:
     if topic == topic_names.CONSUMER_OFFSETS:
         from odradek.broker.groups.records import decode_record as group_record
 
-        return lambda key, value: _told(group_record(key, value))
+        return lambda key, value: _decoded(group_record(key, value))
     if topic == topic_names.TRANSACTION_STATE:
         from odradek.broker.transactions.records import decode_record as transaction_record
 
-        return lambda key, value: _told(transaction_record(key, value))
+        return lambda key, value: _decoded(transaction_record(key, value))
     if topic == topic_names.SHARE_GROUP_STATE:
         from odradek.broker.shares.state_records import decode_record as share_record
 
-        return lambda key, value: _told(share_record(key, value))
+        return lambda key, value: _decoded(share_record(key, value))
     return None
 
 
@@ -60,7 +60,7 @@ def _short(value: object) -> str:
     return repr(value) if value == "" or (isinstance(value, str) and " " in value) else str(value)
 
 
-def _told(record: object) -> Decoded | None:
+def _decoded(record: object) -> Decoded | None:
     if record is None:
         return None
     return {"type": type(record).__name__.removesuffix("Record").lower(), **_fields(record)}

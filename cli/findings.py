@@ -35,8 +35,8 @@ def _show(console: Console, topic: str, one: Mapping[str, Any]) -> None:
         console.print(f"{name}  [red]not proved:[/] {_escaped(one['error'])}\n", soft_wrap=True)
         return
     span = f"offsets {one['start_offset']:,} to {one['end_offset']:,}"
-    told = f"{span}, clean up to {one['clean_offset']:,}, {size(one['size_bytes'])}"
-    console.print(f"{name}  {told}", soft_wrap=True)
+    extent = f"{span}, clean up to {one['clean_offset']:,}, {size(one['size_bytes'])}"
+    console.print(f"{name}  {extent}", soft_wrap=True)
     console.print(f"  {_cleaned(one['cleaned'])}", soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Guarantee", overflow="fold")

@@ -105,8 +105,8 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     names = tuple(dict.fromkeys(names))
     _require_groups(admin, names)
     if not yes:
-        told = f"Delete {', '.join(names)} with the committed offsets?"
-        click.confirm(printable(told), abort=True, err=True)
+        question = f"Delete {', '.join(names)} with the committed offsets?"
+        click.confirm(printable(question), abort=True, err=True)
     futures = admin.client.delete_consumer_groups(
         list(names), request_timeout=REQUEST_TIMEOUT_S
     )
@@ -326,8 +326,8 @@ def _show(one: dict[str, Any]) -> None:
     state = _state_text(one["state"])
     assignor = f", assignor {one['assignor']}" if one["assignor"] else ""
     members = count(len(one["members"]), "member")
-    told = f"{one['group']}  {state}, {one['type'].lower()}, {members}{assignor}"
-    click.echo(printable(told))
+    line = f"{one['group']}  {state}, {one['type'].lower()}, {members}{assignor}"
+    click.echo(printable(line))
     if one["offsets"]:
         columns = ["Topic", "Partition>", "Committed>", "End>", "Lag>", "Member"]
         print_rows(columns, [tuple(row.values()) for row in one["offsets"]])

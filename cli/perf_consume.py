@@ -99,8 +99,8 @@ def consume(
         print_json(found)
     else:
         first_ms = found["first_record_ms"]
-        told = "-" if first_ms is None else f"{first_ms:,.0f} ms"
-        print_pairs([*rate_rows(found), ("First record after", told)])
+        first = "-" if first_ms is None else f"{first_ms:,.0f} ms"
+        print_pairs([*rate_rows(found), ("First record after", first)])
     if interrupted:
         raise KeyboardInterrupt
 

@@ -195,9 +195,9 @@ class LiveLine(AbstractContextManager["LiveLine"]):
         if self._progress is None:
             return
         span_s = max(time.monotonic() - self._started_s, 1e-9)
-        told = f"{records:,} records, {records / span_s:,.0f}/s, {size(size_bytes / span_s)}/s"
-        told += "" if p99_ms is None else f", p99 {p99_ms:,.1f} ms"
-        self._progress.update(self._task, completed=records, description=told)
+        line = f"{records:,} records, {records / span_s:,.0f}/s, {size(size_bytes / span_s)}/s"
+        line += "" if p99_ms is None else f", p99 {p99_ms:,.1f} ms"
+        self._progress.update(self._task, completed=records, description=line)
 
 
 def _milliseconds(found: float | None) -> str:

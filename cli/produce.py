@@ -228,8 +228,8 @@ class _Sending:
             except BufferError:
                 self.producer.poll(0.1)
             except KafkaException as error:
-                told = explain(error.args[0], f"WRITE on topic {self.topic}")
-                raise LineError(f"line {number}: {told}") from error
+                problem = explain(error.args[0], f"WRITE on topic {self.topic}")
+                raise LineError(f"line {number}: {problem}") from error
         self.producer.poll(0)
 
     def _refusal(self, left: int) -> CommandError | None:

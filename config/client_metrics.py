@@ -144,8 +144,8 @@ def _compile(pattern: str, text: str) -> Any:
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise ConfigError(f"Illegal client matching pattern: {text}") from error
     except re2.error as error:
-        (told,) = error.args
-        reason = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+        (message,) = error.args
+        reason = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         raise ConfigError(
             f"Illegal client matching pattern: {text}. RE2 cannot match it: {reason}. Write it "
             "without references and assertions, or shorter"

@@ -207,9 +207,9 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
-            told = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
+            known = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
             for text, _ in _APART[cls](own):
-                if text not in told:
+                if text not in known:
                     yield f"listener {listener}: {text}"
 
 
@@ -311,12 +311,12 @@ def _warnings(layers: Iterable[Layer]) -> Iterator[str]:
     for layer in layers:
         for name in layer.values:
             origin = layer.origins.get(name)
-            told = f"{name} ({origin})" if origin else name
+            setting = f"{name} ({origin})" if origin else name
             if name in _LOUD:
-                yield f"{told} has no effect: {_LOUD[name]}"
+                yield f"{setting} has no effect: {_LOUD[name]}"
             elif _option_of(name) is None and not name.startswith(PROVIDERS_PREFIX):
                 unknown_count += 1
-                yield f"{told} is ignored: {_why_unknown(name, unknown_count <= _GUESSES_MAX)}"
+                yield f"{setting} is ignored: {_why_unknown(name, unknown_count <= _GUESSES_MAX)}"
 
 
 def _why_unknown(name: str, may_guess: bool) -> str:

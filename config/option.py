@@ -143,11 +143,11 @@ def option(
     if isinstance(broker, str | Fallback):
         broker = (broker,)
     fallbacks = None if broker is None else tuple(map(_fallback, broker))
-    told = {
+    declaration = {
         "name": name, "default": default, "doc": doc, "valid": valid, "broker": fallbacks,
         "dynamic": dynamic, "internal": internal, "inert": inert,
     }  # fmt: skip
-    return dataclasses.field(default=default, metadata={_SPEC: told})
+    return dataclasses.field(default=default, metadata={_SPEC: declaration})
 
 
 def hide_value(problem: str, name: str, text: str) -> str:
@@ -235,7 +235,7 @@ def _as_option(spec: Option, fallback: Fallback, number: int) -> Option:
     )
 
 
-def _declared(attribute: str, hint: Any, told: Mapping[str, Any]) -> Option:
+def _declared(attribute: str, hint: Any, declaration: Mapping[str, Any]) -> Option:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = [arm for arm in typing.get_args(hint) if arm is not type(None)]
     origin = typing.get_origin(hint)
@@ -246,7 +246,7 @@ def _declared(attribute: str, hint: Any, told: Mapping[str, Any]) -> Option:
         kind = Kind.LIST
     if kind is None:
         raise TypeError(f"{attribute}: {hint} names no type of Kafka's; write int32 or int64")
-    made = Option(kind=kind, is_set=origin is frozenset, **told)
+    made = Option(kind=kind, is_set=origin is frozenset, **declaration)
     if made.attribute != attribute:
         raise TypeError(f"{attribute}: the attribute of {made.name} is {made.attribute}")
     return made

@@ -76,8 +76,8 @@ def provide(settings: Settings, environment: Mapping[str, str]) -> Settings:
         except ConfigError as error:
             problems += (f"{name}: {problem} ({origin})" for problem in error.problems)
             continue
-        told = f"{origin}, {' '.join(references)}" if references else origin
-        resolved[name] = value, told
+        source = f"{origin}, {' '.join(references)}" if references else origin
+        resolved[name] = value, source
     raise_any(problems)
     return resolved
 

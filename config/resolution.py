@@ -100,7 +100,7 @@ def resolve(
     """
     ordered = tuple(sorted(layers, key=lambda layer: layer.source))
     defaults = tuple(layer for layer in ordered if layer.source is Source.DEFAULT)
-    told = {name for layer in ordered if layer not in defaults for name in layer.values}
+    set_names = {name for layer in ordered if layer not in defaults for name in layer.values}
     fields: dict[str, Any] = {}
     entries: dict[str, Entry] = {}
     problems: list[str] = []
@@ -108,8 +108,8 @@ def resolve(
     for spec in (*declared, *also):
         family = families.get(spec.name, ()) if families else ()
         try:
-            if told.isdisjoint(spec.names(family)):
-                value, entry = _settle_untold(spec, family, defaults)
+            if set_names.isdisjoint(spec.names(family)):
+                value, entry = _settle_unset(spec, family, defaults)
             else:
                 value, entry = _settle(spec, family, ordered)
         except ConfigError as error:
@@ -137,7 +137,7 @@ class _Candidate:
         """Return the text in the unit of the option."""
         return self.written_as.convert(self.text)
 
-    def told(self, problem: str, wanted: str) -> str:
+    def described(self, problem: str, wanted: str) -> str:
         """Return a problem with a note of where the text was written.
 
         A value from a provider, whose origin names the reference, is not quoted.
@@ -146,8 +146,8 @@ class _Candidate:
         if "${" in self.origin:
             problem = hide_value(problem, name, self.text)
         notes = ["" if name == wanted else f"from {name}", self.origin]
-        told = ", ".join(note for note in notes if note)
-        return f"{problem} ({told})" if told else problem
+        place = ", ".join(note for note in notes if note)
+        return f"{problem} ({place})" if place else problem
 
 
 def _settle(
@@ -162,7 +162,7 @@ def _settle(
             value = spec.read(line[0].in_unit())
     except ConfigError as error:
         problems = error.problems
-    raise_any(line[0].told(problem, spec.name) for problem in problems)
+    raise_any(line[0].described(problem, spec.name) for problem in problems)
     entry = None
     if not spec.internal or any(one.source < Source.DEFAULT for one in line):
         entry = _entry(spec, value, _related(spec, line, family, ordered))
@@ -170,7 +170,7 @@ def _settle(
 
 
 # Most options are set nowhere, and each topic asks for them.
-_settle_untold = functools.lru_cache(maxsize=4096)(_settle)
+_settle_unset = functools.lru_cache(maxsize=4096)(_settle)
 
 
 def _in_line(spec: Option, ordered: tuple[Layer, ...]) -> list[_Candidate]:

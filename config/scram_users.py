@@ -60,29 +60,29 @@ def parse_scram_users(text: str) -> tuple[InitialUser, ...]:
 def _user(which: str, mechanism: str, text: str) -> InitialUser:
     if mechanism not in MECHANISMS:
         raise _wrong(which, f"the mechanism is none of {', '.join(MECHANISMS)}")
-    told = {match[1].strip(): _unquoted(match[2]) for match in _ONE_PAIR.finditer(text)}
-    if not told.keys() <= _PARTS:
+    parts = {match[1].strip(): _unquoted(match[2]) for match in _ONE_PAIR.finditer(text)}
+    if not parts.keys() <= _PARTS:
         raise _wrong(which, f"has parts other than {', '.join(sorted(_PARTS))}")
-    if not told.get("name"):
+    if not parts.get("name"):
         raise _wrong(which, "add its name")
-    iterations = told.get("iterations", str(ITERATIONS_MIN))
+    iterations = parts.get("iterations", str(ITERATIONS_MIN))
     bounds = range(ITERATIONS_MIN, ITERATIONS_MAX + 1)
     if not re.fullmatch("[0-9]{1,9}", iterations) or int(iterations) not in bounds:
         raise _wrong(which, f"iterations are from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    salt, salted = (_decoded(which, told, part) for part in ("salt", "saltedpassword"))
-    password = told.get("password")
+    salt, salted = (_decoded(which, parts, part) for part in ("salt", "saltedpassword"))
+    password = parts.get("password")
     if not password and (salt is None or salted is None):
         raise _wrong(which, "add its password, or a salt with a saltedpassword")
     if password and salted is not None:
         raise _wrong(which, "has a password and a saltedpassword; keep one")
     return InitialUser(
-        mechanism, told["name"], int(iterations), password or None, salt, salted
+        mechanism, parts["name"], int(iterations), password or None, salt, salted
     )
 
 
-def _decoded(which: str, told: Mapping[str, str], part: str) -> bytes | None:
+def _decoded(which: str, parts: Mapping[str, str], part: str) -> bytes | None:
     try:
-        return base64.b64decode(told[part], validate=True) if told.get(part) else None
+        return base64.b64decode(parts[part], validate=True) if parts.get(part) else None
     except binascii.Error:
         raise _wrong(which, f"the {part} is not in base64") from None
 

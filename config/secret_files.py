@@ -28,8 +28,8 @@ def open_secret_files(layer: Layer) -> Iterator[str]:
         except OSError:
             continue  # the code that needs the file reports the error
         if mode & stat.S_IROTH:
-            told = f"every user of this machine may read {path}, which holds {what}"
-            yield f"{told}: chmod o= {path}"
+            problem = f"every user of this machine may read {path}, which holds {what}"
+            yield f"{problem}: chmod o= {path}"
 
 
 def _secret_files(layer: Layer) -> Iterator[tuple[Path, str]]:

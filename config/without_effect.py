@@ -41,8 +41,8 @@ def _declared_lists() -> Iterator[str]:
         if option.inert:
             reasons.setdefault(option.inert, []).append(option)
     for reason, options in sorted(reasons.items()):
-        told = reason.removeprefix("Accepted without effect").lstrip(": ")
-        yield f"**{told[0].upper()}{told[1:]}** {_names(options)}\n"
+        heading = reason.removeprefix("Accepted without effect").lstrip(": ")
+        yield f"**{heading[0].upper()}{heading[1:]}** {_names(options)}\n"
 
 
 def _inert_lists() -> Iterator[str]:

@@ -66,8 +66,8 @@ class TopicAdmin:
         options = admin.ListOffsetsOptions(common.IsolationLevel.READ_COMMITTED)
         partitions = {number: common.TopicPartition(topic, number) for number in range(count)}
         asked = dict.fromkeys(partitions.values(), spec)
-        told = self.client.listOffsets(asked, options).all().get()
-        return {number: int(told[one].offset()) for number, one in partitions.items()}
+        offsets = self.client.listOffsets(asked, options).all().get()
+        return {number: int(offsets[one].offset()) for number, one in partitions.items()}
 
 
 @contextmanager

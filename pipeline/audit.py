@@ -34,7 +34,12 @@ from odradek.pipeline.guarantees import (
     order_check,
     table_check,
 )
-from odradek.pipeline.options import run_command, session_options, told_in_one_line, topic_options
+from odradek.pipeline.options import (
+    errors_in_one_line,
+    run_command,
+    session_options,
+    topic_options,
+)
 from odradek.pipeline.reading import Reading, digest, is_there, load, take, value_bytes
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.source import TopicSource, require_broker
@@ -225,7 +230,7 @@ def audit_command(
         raise click.UsageError("give one of --against, --wait-seconds and --table")
     topic = str(source.topic)
     session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
-    with told_in_one_line(source, debug=session.debug):
+    with errors_in_one_line(source, debug=session.debug):
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark, tempfile.TemporaryDirectory() as scratch:
             folder = (work or scratch).rstrip("/")

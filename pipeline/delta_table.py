@@ -69,10 +69,10 @@ def read_kept(spark: SparkSession, table: str) -> tuple[Progress, DataFrame]:
     """
     read_delta(spark, table)
     for row in _history(spark, table):
-        told = _understood(row["userMetadata"])
-        if told is not None and told.batch_id >= 0:
+        progress = _understood(row["userMetadata"])
+        if progress is not None and progress.batch_id >= 0:
             reader = spark.read.format("delta").option("versionAsOf", str(row["version"]))
-            return told, reader.load(table)
+            return progress, reader.load(table)
     raise PipelineError(f"{table} holds no batch of odradek pipeline materialize")
 
 
@@ -82,7 +82,7 @@ def create(table: str, rows: DataFrame, progress: Progress, properties: Mapping[
     writer = rows.drop("is_tombstone").limit(0).write.format("delta")
     for name, value in properties.items():
         writer = writer.option(name, value)
-    writer.option("userMetadata", _told(progress)).save(table)
+    writer.option("userMetadata", _metadata_of(progress)).save(table)
     _note_query(spark, table, progress)
 
 
@@ -98,7 +98,7 @@ def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
     columns = [column for column in rows.columns if column != "is_tombstone"]
     assignments = ", ".join(f"t.{column} = s.{column}" for column in columns)
     values = ", ".join(f"s.{column}" for column in columns)
-    spark.conf.set(_USER_METADATA, _told(progress))
+    spark.conf.set(_USER_METADATA, _metadata_of(progress))
     try:
         # The columns' names are fixed in this project, and the table's name is quoted.
         counts = spark.sql(
@@ -117,7 +117,7 @@ def merge(table: str, rows: DataFrame, progress: Progress) -> Merged:
 
 def note_batch(spark: SparkSession, table: str, progress: Progress) -> None:
     """Note a batch with nothing to merge."""
-    spark.conf.set(_USER_METADATA, _told(progress))
+    spark.conf.set(_USER_METADATA, _metadata_of(progress))
     try:
         _note_query(spark, table, progress)
     finally:
@@ -149,9 +149,9 @@ def table_progress(spark: SparkSession, table: str) -> Progress | None:
     if not found:
         return Progress("", -1)
     for row in _history(spark, table):
-        told = _understood(row["userMetadata"])
-        if told is not None and told.query_id == found[0]["value"]:
-            return told
+        progress = _understood(row["userMetadata"])
+        if progress is not None and progress.query_id == found[0]["value"]:
+            return progress
     return Progress(found[0]["value"], -1)
 
 
@@ -216,13 +216,13 @@ def _name(spark: SparkSession, table: str) -> str:
     return f"delta.`{qualify(spark, table).replace('`', '``')}`"
 
 
-def _told(progress: Progress) -> str:
+def _metadata_of(progress: Progress) -> str:
     return json.dumps({"query": progress.query_id, "batch": progress.batch_id})
 
 
 def _understood(metadata: str | None) -> Progress | None:
     try:
-        told = json.loads(metadata or "")
-        return Progress(str(told["query"]), int(told["batch"]))
+        fields = json.loads(metadata or "")
+        return Progress(str(fields["query"]), int(fields["batch"]))
     except (ValueError, KeyError, TypeError):
         return None

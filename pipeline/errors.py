@@ -110,9 +110,9 @@ def explain(error: BaseException, *, where: str, what: str) -> str:
     """
     report = _report(error)
     # A PipelineError that was raised in a Spark process already has the right message.
-    told = re.search(r"^(?:\w+\.)*PipelineError: (.+)$", report, re.MULTILINE)
-    if told:
-        return told[1]
+    ready = re.search(r"^(?:\w+\.)*PipelineError: (.+)$", report, re.MULTILINE)
+    if ready:
+        return ready[1]
     first = _batch_failure(report) or _first_line(report)
     for pattern, explanation in _EXPLANATIONS:
         if found := re.search(pattern, report):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import click
 
 from odradek.pipeline.connector import AVRO, DELTA, KAFKA
-from odradek.pipeline.options import run_command, session_options, told_in_one_line
+from odradek.pipeline.options import errors_in_one_line, run_command, session_options
 from odradek.pipeline.session import SessionOptions, open_session
 
 
@@ -20,7 +20,7 @@ from odradek.pipeline.session import SessionOptions, open_session
 def fetch_command(*, session: SessionOptions) -> None:
     """Fetch the jars that Spark needs to read Kafka, and start Spark once to prove it."""
     session = replace(session, packages=(KAFKA, DELTA, AVRO))
-    with told_in_one_line(debug=session.debug), open_session(session) as spark:
+    with errors_in_one_line(debug=session.debug), open_session(session) as spark:
         # Loading the source needs its class, and so the connector.
         spark.read.format("kafka").options(
             **{"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "none"}

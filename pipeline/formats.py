@@ -68,16 +68,16 @@ def read_values(records: DataFrame, values: ValueFormat) -> DataFrame:
         return records.withColumns({"mismatched": f.lit(None).cast("binary"), "value": data})
     read = _READERS[values.format](data, values)
     parsed = records.withColumn("_read", read)
-    told = f.col("_read")
-    fits = told.isNotNull()
+    decoded = f.col("_read")
+    fits = decoded.isNotNull()
     # The column that shows a misfit is not part of the user's schema.
     if values.format is Format.JSON:
-        fits, told = fits & told[_CORRUPT].isNull(), told.dropFields(_CORRUPT)
+        fits, decoded = fits & decoded[_CORRUPT].isNull(), decoded.dropFields(_CORRUPT)
     elif values.format is Format.PROTOBUF:
-        fits, told = fits & told[_FITTING].isNotNull(), told.dropFields(_FITTING)
+        fits, decoded = fits & decoded[_FITTING].isNotNull(), decoded.dropFields(_FITTING)
     is_mismatched = f.col("value").isNotNull() & ~fits
     return parsed.withColumns(
-        {"mismatched": f.when(is_mismatched, f.col("value")), "value": f.when(fits, told)}
+        {"mismatched": f.when(is_mismatched, f.col("value")), "value": f.when(fits, decoded)}
     ).drop("_read")
 
 

@@ -198,6 +198,6 @@ def _with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataF
 
 def _bounds(spark: SparkSession, offsets: Mapping[int, int], name: str) -> DataFrame:
     # Rows that come from Python would require the same Python on each machine of a cluster.
-    told = f.from_json(f.lit(json.dumps(offsets)), "map<string,bigint>")
-    bounds = spark.range(1).select(f.explode(told).alias("partition", name))
+    by_partition = f.from_json(f.lit(json.dumps(offsets)), "map<string,bigint>")
+    bounds = spark.range(1).select(f.explode(by_partition).alias("partition", name))
     return bounds.withColumn("partition", f.col("partition").cast("int"))

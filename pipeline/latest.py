@@ -25,7 +25,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.pipeline.checkpoint import checkpoint_progress
-from odradek.pipeline.options import run_command, session_options, source_options, told_in_one_line
+from odradek.pipeline.options import (
+    errors_in_one_line,
+    run_command,
+    session_options,
+    source_options,
+)
 from odradek.pipeline.per_key import latest_per_key
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.source import (
@@ -167,7 +172,7 @@ def latest_command(
         interval_seconds=interval_seconds,
         keep_snapshots=keep_snapshots,
     )
-    with told_in_one_line(source, debug=session.debug):
+    with errors_in_one_line(source, debug=session.debug):
         stream_options(source)  # before Java starts, which takes some seconds
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:

@@ -16,11 +16,11 @@ from odradek.pipeline.formats import PACKAGES, ValueFormat
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
 from odradek.pipeline.options import (
+    errors_in_one_line,
     pairs,
     run_command,
     session_options,
     source_options,
-    told_in_one_line,
 )
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.source import TopicSource, require_broker, stream_options
@@ -90,7 +90,7 @@ def materialize_command(
         properties=pairs("--table-property", properties),
     )
     session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
-    with told_in_one_line(source, debug=session.debug):
+    with errors_in_one_line(source, debug=session.debug):
         stream_options(source)  # before Java starts, which takes some seconds
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:

@@ -169,7 +169,7 @@ def session_options(command: _Command) -> _Command:
 
 
 @contextmanager
-def told_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Iterator[None]:
+def errors_in_one_line(source: TopicSource | None = None, *, debug: bool) -> Iterator[None]:
     """Turn errors of Spark, Java and the pipeline into click's one line and exit code 1."""
     try:
         yield

@@ -15,10 +15,10 @@ import click
 from odradek.pipeline.cleaner_model import KafkaCleaner
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import (
+    errors_in_one_line,
     run_command,
     segment_options,
     session_options,
-    told_in_one_line,
 )
 from odradek.pipeline.plan_text import as_json, by_topic, tell
 from odradek.pipeline.planning import PlanOptions, find_partitions, plan_topics
@@ -89,7 +89,7 @@ def plan_command(
     """Plan the cleaning of topics from segment files: keys, garbage, runs, memory, disk."""
     cleaner = KafkaCleaner(dedupe_buffer_size, threads, load_factor)
     options = PlanOptions(cleaner, dirty_ratio, with_active, from_start)
-    with told_in_one_line(debug=session.debug):
+    with errors_in_one_line(debug=session.debug):
         find_partitions(source, options)  # before Java starts, which takes some seconds
         with open_session(replace(session, packages=())) as spark:
             plans = by_topic(plan_topics(spark, source, options), updates_per_second)

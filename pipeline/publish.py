@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from odradek.pipeline.admin import open_admin, require_compacted
 from odradek.pipeline.keyed import Keyed
 from odradek.pipeline.options import (
+    errors_in_one_line,
     pairs,
     run_command,
     session_options,
-    told_in_one_line,
     topic_options,
 )
 from odradek.pipeline.origin import TableSource, Tickets, origin_options
@@ -104,7 +104,7 @@ def publish_command(
     )
     configs = {"cleanup.policy": "compact"} | pairs("--topic-config", topic_configs)
     topic = str(source.topic)
-    with told_in_one_line(source, debug=session.debug):
+    with errors_in_one_line(source, debug=session.debug):
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:
             with open_admin(spark, source) as admin:

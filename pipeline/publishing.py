@@ -76,7 +76,7 @@ def send(
     spark: SparkSession,
     job: PublishJob,
     publication: Publication,
-    told: Callable[[Sent], None],
+    report: Callable[[Sent], None],
     asked_to_stop: threading.Event,
 ) -> bool:
     """Send the chunks that are not sent yet; return False when a stop is requested before."""
@@ -91,7 +91,7 @@ def send(
         if job.records_per_second:
             asked_to_stop.wait(started + sent / job.records_per_second - time.monotonic())
         seconds = time.monotonic() - started
-        told(Sent(sent, before + sent, publication.plan.records, seconds))
+        report(Sent(sent, before + sent, publication.plan.records, seconds))
         if asked_to_stop.is_set() and chunk is not unsent[-1]:
             return False
     publication.forget(spark)

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from odradek.pipeline.options import run_command, session_options, source_options, told_in_one_line
+from odradek.pipeline.options import (
+    errors_in_one_line,
+    run_command,
+    session_options,
+    source_options,
+)
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.source import TopicSource, batch_options, read_batch, require_broker
 from odradek.pipeline.table import read_table
@@ -66,7 +71,7 @@ def read_command(
     """Print a topic's records, or the rows of a table."""
     if table and (source.topic or source.subscribe_pattern):
         raise click.UsageError("name either a topic or a table to print, not both")
-    with told_in_one_line(source, debug=session.debug):
+    with errors_in_one_line(source, debug=session.debug):
         if table is None:
             batch_options(source)  # before Java starts, which takes some seconds
             require_broker(source.bootstrap_servers)

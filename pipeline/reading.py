@@ -126,10 +126,10 @@ def load(spark: SparkSession, folder: str, topic: str) -> tuple[Reading, DataFra
 
     Raises PipelineError for a reading of another topic.
     """
-    told = json.loads(read_text(spark, f"{folder}/reading.json"))
+    document = json.loads(read_text(spark, f"{folder}/reading.json"))
     for name in ("starts", "ends"):
-        told[name] = {int(partition): offset for partition, offset in told[name].items()}
-    reading = Reading(**told)
+        document[name] = {int(partition): offset for partition, offset in document[name].items()}
+    reading = Reading(**document)
     if reading.topic != topic:
         raise PipelineError(
             f"{folder} holds a reading of topic {reading.topic}: name that, or another folder"

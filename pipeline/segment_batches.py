@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.segment_files import Segment, changed, open_regular, told_in_one_line
+from odradek.pipeline.segment_files import Segment, changed, errors_in_one_line, open_regular
 from odradek.pipeline.segment_selection import INT64_END, INT64_MIN
 from odradek.protocol import batch_scan
 from odradek.protocol.batch_scan import (
@@ -101,7 +101,7 @@ def read_chunks(
     called with each damaged place, and may raise; reading continues behind it. Raises
     PipelineError for a file that is gone or has changed.
     """
-    with told_in_one_line(segment.path), open_regular(segment.path) as file:
+    with errors_in_one_line(segment.path), open_regular(segment.path) as file:
         yield from _Walk(file, segment, on_damage, checks_crc).chunks(start_offset)
 
 

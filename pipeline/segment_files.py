@@ -108,7 +108,7 @@ def list_segments(folder: Path) -> list[Segment]:
     for base, following in pairwise([*sorted(bases), None]):
         assert base is not None
         path = folder / f"{base:020d}.log"
-        with told_in_one_line(path):
+        with errors_in_one_line(path):
             size_bytes = path.stat().st_size
         segments.append(Segment(str(path), topic, partition, base, following, size_bytes))
     return segments
@@ -138,7 +138,7 @@ def changed(path: Path | str, how: str) -> str:
 
 
 @contextmanager
-def told_in_one_line(path: Path | str) -> Iterator[None]:
+def errors_in_one_line(path: Path | str) -> Iterator[None]:
     """Turn an error of the file system into a PipelineError that names the file."""
     try:
         yield
@@ -172,7 +172,7 @@ def _partitions(path: Path) -> Iterator[tuple[Path, Path | None]]:
         return
     if path.absolute().name.endswith(_OUT_OF_USE):
         raise PipelineError(f"{path} is out of use: folders with such an ending are not read")
-    with told_in_one_line(path):
+    with errors_in_one_line(path):
         names = sorted(os.listdir(path))  # noqa: PTH208 - only names are needed
     if any(map(_SEGMENT.fullmatch, names)):
         partition_name(path)
@@ -205,7 +205,7 @@ def _settled_names(folder: Path) -> list[str]:
     """List a partition's files once nothing is being exchanged: the same twice, and no .swap."""
     before: list[str] | None = None
     for _ in range(_LOOKS):
-        with told_in_one_line(folder):
+        with errors_in_one_line(folder):
             everything = os.listdir(folder)  # noqa: PTH208 - only names are needed
         names = sorted(name for name in everything if name.endswith((".log", _SWAP)))
         if names == before:

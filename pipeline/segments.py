@@ -22,10 +22,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.pipeline.options import (
+    errors_in_one_line,
     run_command,
     segment_options,
     session_options,
-    told_in_one_line,
 )
 from odradek.pipeline.segment_files import find_segments
 from odradek.pipeline.segment_selection import REPORT, parse_options
@@ -102,7 +102,7 @@ def describe(spark: SparkSession, options: dict[str, str]) -> tuple[list[str], l
 @session_options
 def segments_command(*, source: dict[str, str], session: SessionOptions) -> None:
     """Summarize segment files: batches, records, bytes, offsets, times, codecs, damage."""
-    with told_in_one_line(debug=session.debug):
+    with errors_in_one_line(debug=session.debug):
         parsed = parse_options(source)
         find_segments(parsed, parsed.selection)  # before Java starts, which takes some seconds
         with open_session(replace(session, packages=())) as spark:
@@ -125,10 +125,10 @@ def _cells(partition: tuple[str, int], sizes: Iterable[int], row: Row | None) ->
     found = row.asDict() if row else {}
     numbers = [found.get(name) or 0 for name in ("batches", "records", "tombstones")]
     ends = ("first_offset", "last_offset", "first_time", "last_time")
-    told = [_NOTHING if found.get(name) is None else str(found[name]) for name in ends]
+    edges = [_NOTHING if found.get(name) is None else str(found[name]) for name in ends]
     codecs = ", ".join(found.get("codecs") or ()) or _NOTHING
     counts = [str(number) for number in (len(sizes), *numbers, sum(sizes))]
-    return [partition[0], str(partition[1]), *counts, *told, codecs]
+    return [partition[0], str(partition[1]), *counts, *edges, codecs]
 
 
 def _as_text(time: Column) -> Column:

@@ -52,8 +52,8 @@ def value_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--format json, avro or protobuf needs --schema, raw has none")
         if (message is None) != (kind is not Format.PROTOBUF):
             raise click.UsageError("--format protobuf needs --message, other formats have none")
-        told = _text_or_file(schema or "", binary=kind is Format.PROTOBUF)
-        command(values=ValueFormat(kind, told, message or "", skip_bytes), **others)
+        text = _text_or_file(schema or "", binary=kind is Format.PROTOBUF)
+        command(values=ValueFormat(kind, text, message or "", skip_bytes), **others)
 
     return decorated(with_values, _FORMAT_OPTIONS)
 

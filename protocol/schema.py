@@ -173,8 +173,8 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 
 
 def _repr(self: Any) -> str:
-    told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-    return f"{type(self).__qualname__}({told})"
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    return f"{type(self).__qualname__}({fields})"
 
 
 def _eq(self: Any, other: Any) -> bool:

@@ -100,10 +100,10 @@ def _with_tls(broker: Broker) -> None:
     listeners = {_PLAIN_NAME: broker.port, _TLS_NAME: free_port()}
     if isinstance(broker, KafkaProcess):
         listeners["CONTROLLER"] = broker.controller_port
-    told = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
+    addresses = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
     broker.settings = {
-        "listeners": ",".join(told),
-        "advertised.listeners": ",".join(told[:2]),
+        "listeners": ",".join(addresses),
+        "advertised.listeners": ",".join(addresses[:2]),
         "listener.security.protocol.map": ",".join(
             f"{name}:{_TLS_NAME if name == _TLS_NAME else _PLAIN_NAME}" for name in listeners
         ),

@@ -191,11 +191,11 @@ class CleanerPool:
             answer.set_result(Outcome(log.topic, log.partition, Status.REFUSED, _SWITCHED_OFF))
             return answer
 
-        def told(outcome: Outcome) -> None:
+        def answered(outcome: Outcome) -> None:
             if not answer.done():  # the caller may have cancelled it
                 answer.set_result(outcome)
 
-        self.desk.ask(log, told, must_verify=must_verify)
+        self.desk.ask(log, answered, must_verify=must_verify)
         self.wake()
         return answer
 

@@ -149,7 +149,7 @@ class Progress:
         self._pauses: dict[TopicPartition, int] = {}
         self._quarantine = Quarantine()
         self.horizons: Horizons = {}
-        self._ended_io = self._told_io = IoBytes(0, 0)
+        self._ended_io = self._reported_io = IoBytes(0, 0)
 
     @property
     def running(self) -> Iterable[Running]:
@@ -207,9 +207,11 @@ class Progress:
         counts from 0 again.
         """
         counted = sum((one.io for one in self._running.values()), self._ended_io)
-        told = self._told_io
-        self._told_io = IoBytes(max(counted.read, told.read), max(counted.written, told.written))
-        return self._told_io
+        reported = self._reported_io
+        self._reported_io = IoBytes(
+            max(counted.read, reported.read), max(counted.written, reported.written)
+        )
+        return self._reported_io
 
     def succeed(self, running: Running, result: CleanResult) -> None:
         """Note the offset up to which a log is clean, and the first horizon in that part."""

@@ -60,7 +60,7 @@ def explain(
         return one, other, deliberate or Deliberate.ABORTED_BEFORE_THE_START
     for deliberate in (Deliberate.SHARED_BATCHES, Deliberate.EDGES_OF_WRAPPERS):
         has_edges = deliberate == Deliberate.SHARED_BATCHES
-        one, other = (list(_told(log, has_edges=has_edges)) for log in (ours, kafkas))
+        one, other = (list(_facts(log, has_edges=has_edges)) for log in (ours, kafkas))
         if one == other:
             return one, other, deliberate
     return one, other, None
@@ -86,7 +86,7 @@ def last_offset_seen(batch: StoredBatch) -> int:
     return header.last_offset
 
 
-def _told(batches: Sequence[StoredBatch], *, has_edges: bool) -> Iterator[object]:
+def _facts(batches: Sequence[StoredBatch], *, has_edges: bool) -> Iterator[object]:
     for batch in batches:
         facts, records = batch.facts, batch.records
         if facts.leader_epoch != _NO_LEADER_EPOCH:

@@ -151,10 +151,10 @@ class Duel:
                 self.seen.add(Deliberate.ABORTED_BEFORE_A_ROUND)
                 return None
             return _first_of("record", *records)
-        *told, deliberate = explain(
+        *differing, deliberate = explain(
             ours, kafkas, aborted_before_start=self.aborted_before_start
         )
-        found = _first_of("batch", *told)
+        found = _first_of("batch", *differing)
         if found is not None:
             return found
         if deliberate is not None:

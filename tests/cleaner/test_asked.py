@@ -41,9 +41,9 @@ LAZY = replace(EAGER, min_cleanable_dirty_ratio=1.0)
 
 
 def ask(desk: Desk, log: Log) -> list[Outcome]:
-    told: list[Outcome] = []
-    desk.ask(log, told.append)
-    return told
+    outcomes: list[Outcome] = []
+    desk.ask(log, outcomes.append)
+    return outcomes
 
 
 def append(broker: Broker, log: Log, values: str) -> None:
@@ -87,9 +87,9 @@ def test_records_that_are_too_young_stay_and_so_does_their_segment(broker: Broke
     assert running.job.dirty.first_uncleanable_offset == log.active.base_offset == 3
     desk.progress.end(running)
     desk.progress.succeed(running, dry_result(running))
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     assert isinstance(desk.take(0), Rest)
-    assert told[0].status is Status.NOTHING and "min.compaction.lag.ms" in told[0].because
+    assert outcomes[0].status is Status.NOTHING and "min.compaction.lag.ms" in outcomes[0].because
     assert log.active.size_bytes > 0
 
 
@@ -100,9 +100,9 @@ def test_an_open_transaction_stays_and_is_named(broker: Broker) -> None:
     broker.world.append(pairs("c:1"), producer=(7, 0, 0), transactional=True)
     desk = new_desk(broker)
     desk.progress.horizons["a", 0] = None  # nothing expires
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     assert isinstance(desk.take(0), Rest)
-    assert told[0].status is Status.NOTHING and "offset 3" in told[0].because
+    assert outcomes[0].status is Status.NOTHING and "offset 3" in outcomes[0].because
     assert log.active.size_bytes > 0
 
 
@@ -111,9 +111,9 @@ def test_a_clean_log_has_nothing_to_clean(broker: Broker) -> None:
     broker.world.directory.cleaner_offsets["a", 0] = 3
     desk = new_desk(broker)
     desk.progress.horizons["a", 0] = None  # nothing expires
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     assert isinstance(desk.take(0), Rest)
-    assert (told[0].status, told[0].because) == (
+    assert (outcomes[0].status, outcomes[0].because) == (
         Status.NOTHING, "it is clean up to its end, offset 3",
     )  # fmt: skip
 
@@ -124,10 +124,10 @@ def test_expired_records_are_a_reason_to_clean(broker: Broker, late_ms: int) -> 
     broker.world.directory.cleaner_offsets["a", 0] = 3
     desk = new_desk(broker)
     desk.progress.horizons["a", 0] = broker.now_ms() - late_ms
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     order = desk.take(0)
     assert isinstance(order, Rest if late_ms < 0 else Running)
-    assert bool(told) == (late_ms < 0)
+    assert bool(outcomes) == (late_ms < 0)
 
 
 def test_quarantine_is_left_at_once_and_entered_again_by_a_failure(broker: Broker) -> None:
@@ -135,9 +135,9 @@ def test_quarantine_is_left_at_once_and_entered_again_by_a_failure(broker: Broke
     desk = new_desk(broker)
     desk.fail(take(desk), ValueError("no"))
     assert isinstance(desk.take(0), Rest)
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     desk.fail(take(desk), ValueError("still no"))
-    assert told[0].status is Status.FAILED and "still no" in told[0].because
+    assert outcomes[0].status is Status.FAILED and "still no" in outcomes[0].because
     assert desk.progress.quarantined[0].failures == 2
     assert [run.outcome for run in desk.runs.runs(log)] == ["FAILED", "FAILED"]
 
@@ -146,15 +146,15 @@ def test_a_log_in_progress_is_cleaned_again_for_who_asked_meanwhile(broker: Brok
     log = broker.add_log("a", values="a:1 a:2 b:1")
     desk = new_desk(broker)
     running = take(desk)
-    told = ask(desk, log)
-    assert isinstance(desk.take(0), Rest) and not told
+    outcomes = ask(desk, log)
+    assert isinstance(desk.take(0), Rest) and not outcomes
     append(broker, log, "c:1")
     desk.progress.end(running)
     desk.progress.succeed(running, dry_result(running))
     again = take(desk)
-    assert not told and again.job.dirty.first_dirty_offset == 3
+    assert not outcomes and again.job.dirty.first_dirty_offset == 3
     desk.abandon(again)
-    assert told[0].status is Status.ABORTED
+    assert outcomes[0].status is Status.ABORTED
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_request_is_refused_once_its_log_can_never_be_cleaned(
 ) -> None:
     log = broker.add_log("a")
     desk = new_desk(broker)
-    told = ask(desk, log)
+    outcomes = ask(desk, log)
     if change == "delete":
         broker.world.directory.delete_log(log, broker.world.now_ms)
     elif change == "uncompact":
@@ -178,7 +178,7 @@ def test_a_request_is_refused_once_its_log_can_never_be_cleaned(
     else:
         desk.progress.pause("a", 0)
     assert isinstance(desk.take(0), Rest)
-    assert told[0].status is status and because in told[0].because
+    assert outcomes[0].status is status and because in outcomes[0].because
 
 
 # --- with threads -----------------------------------------------------------------------------

@@ -257,11 +257,11 @@ def test_a_dry_run_predicts_the_result_and_touches_nothing(world: World) -> None
         return [(path.name, found.st_ino, found.st_mtime_ns) for path, found in stats]
 
     before = state()
-    foretold = clean(
+    predicted = clean(
         job, fs=FS, random_below=secrets.randbelow, clock_ms=lambda: world.now_ms,
         before_io=lambda size: None, propose=None,
     )  # fmt: skip
     assert state() == before
     result = world.clean()
     assert result is not None
-    assert replace(foretold, reason=result.reason) == result
+    assert replace(predicted, reason=result.reason) == result

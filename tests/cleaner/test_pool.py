@@ -142,9 +142,9 @@ def test_the_count_of_read_bytes_never_falls_when_a_cleaning_begins_again(broker
     broker.add_log("a")
     desk = new_desk(broker)
     running = take(desk)
-    for indexed_bytes, told in ((100, 100), (30, 100), (120, 120)):
+    for indexed_bytes, reported in ((100, 100), (30, 100), (120, 120)):
         running.counters.indexed_bytes = indexed_bytes
-        assert desk.progress.io_bytes().read == told
+        assert desk.progress.io_bytes().read == reported
     desk.abandon(running)
     assert desk.progress.io_bytes().read == 120
 

@@ -538,10 +538,10 @@ def test_the_error_says_where_and_nothing_of_what_is_in_records(tmp_path: Path) 
     one.write([with_records(batch, [replace(decode_records(batch)[0], value=b"secret-vain!")])])
     with pytest.raises(VerificationFailed) as caught:
         one.prove()
-    told = str(caught.value)
+    message = str(caught.value)
     assert (caught.value.position, caught.value.offset) == (0, 1)
-    assert "secret" not in told
-    assert "value is 12 bytes, expected 12 bytes; they differ from byte 9 on" in told
+    assert "secret" not in message
+    assert "value is 12 bytes, expected 12 bytes; they differ from byte 9 on" in message
 
 
 # --- in the course of a run -------------------------------------------------------------------

@@ -60,9 +60,10 @@ def test_a_help_has_an_example_of_that_very_command(path: str) -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]], ids=" ".join)
 def test_a_help_imports_nothing_that_takes_a_while(arguments: list[str]) -> None:
-    told = f"import sys\nfrom cli.main import main\nmain({arguments!r}, standalone_mode=False)\n"
-    told += f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    program = "import sys\nfrom odradek.cli.main import main\n"
+    program += f"main({arguments!r}, standalone_mode=False)\n"
+    program += f"print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -39,9 +39,9 @@ def doctor(*arguments: str, **settings: str) -> Result:
 def found(status: int, *arguments: str, **settings: str) -> Findings:
     result = doctor(*arguments, "--json", **settings)
     assert result.exit_code == status, result.output
-    told: dict[str, Any] = json.loads(result.stdout)
-    assert told["is_well"] == (status == 0)
-    findings: Findings = told["findings"]
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["is_well"] == (status == 0)
+    findings: Findings = document["findings"]
     assert all(one["advice"] for one in findings if one["state"] != "ok")
     return findings
 

@@ -104,14 +104,14 @@ def test_indexes_checkpoints_and_metadata_are_shown(partition: Partition) -> Non
     )
     assert len(entries) > 3
     assert rows(first.path(TIME_INDEX), "--deep")[-1]["offset"] <= partition.log.log_end_offset
-    told = {one["kind"]: one for one in rows(partition.path, "--deep")}
-    assert told["leader epoch"] == {
+    found = {one["kind"]: one for one in rows(partition.path, "--deep")}
+    assert found["leader epoch"] == {
         "file": str(partition.log.directory / "leader-epoch-checkpoint"),
         "kind": "leader epoch", "epoch": 0, "start_offset": 0,
     }  # fmt: skip
-    assert told["partition metadata"]["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
-    assert told["checkpoint"]["topic"] == "orders"
-    assert told["meta.properties"]["cluster.id"] == "c"
+    assert found["partition metadata"]["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert found["checkpoint"]["topic"] == "orders"
+    assert found["meta.properties"]["cluster.id"] == "c"
 
 
 def test_transactions_are_shown(tmp_path: Path) -> None:
@@ -328,10 +328,10 @@ def test_kafkas_files_are_shown_as_by_its_tool(kafka: KafkaProcess) -> None:
     logs = segment_files([kafka.data], LOG)
     assert_as_kafkas_tool([one for one in logs if one.stat().st_size][:10])
     assert dump_log(kafka.data, "--deep").exit_code == 0
-    told = rows(kafka.data, "--records")
-    decoded = [one["decoded"] for one in told if one.get("decoded")]
+    found = rows(kafka.data, "--records")
+    decoded = [one["decoded"] for one in found if one.get("decoded")]
     assert {"offset", "group", "transaction"} <= {one["type"] for one in decoded}
-    [aborted] = [one for one in told if one["kind"] == "aborted transaction"]
+    [aborted] = [one for one in found if one["kind"] == "aborted transaction"]
     assert aborted["last_offset"] - aborted["first_offset"] == 200
 
 

@@ -352,9 +352,9 @@ def test_trouble_that_a_broker_lives_with(
         )
     finally:
         broker.stop()
-    told = broker.log_text()[known:].splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\d |odradek |web page on ", line) for line in told), told
-    loud = [line for line in told if f" {level} " in line]
+    lines = broker.log_text()[known:].splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d |odradek |web page on ", line) for line in lines), lines
+    loud = [line for line in lines if f" {level} " in line]
     assert len([line for line in loud if all(word in line for word in words)]) == 1, loud
 
 

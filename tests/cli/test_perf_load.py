@@ -87,8 +87,8 @@ def test_a_quantile_is_at_most_a_hundredth_too_large(seconds: list[float], share
     latencies.add(seconds[:10])
     latencies.add(seconds[10:])
     exact = sorted(seconds)[max(1, int(np.ceil(share * len(seconds)))) - 1] * 1000
-    told = latencies.quantile_ms(share)
-    assert told is not None and exact * 0.999999 <= told <= exact * 1.010001
+    quantile = latencies.quantile_ms(share)
+    assert quantile is not None and exact * 0.999999 <= quantile <= exact * 1.010001
     assert latencies.document()["max"] == pytest.approx(max(seconds) * 1000, abs=0.001)
 
 

@@ -100,8 +100,8 @@ def test_a_name_that_cannot_be_typed_is_not_completed(monkeypatch: pytest.Monkey
     assert [one.value for one in found] == ["prices"]
 
 
-def shown(told: object, *arguments: str, status: int = 200) -> str:
-    with answering(json.dumps(told).encode(), status) as url:
+def shown(document: object, *arguments: str, status: int = 200) -> str:
+    with answering(json.dumps(document).encode(), status) as url:
         result = CliRunner().invoke(main, [*arguments, "--url", url])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert all(line.isprintable() for line in result.output.split("\n")), result.output
@@ -119,7 +119,7 @@ FAILURE = {"exception": EVIL, "retry_at_ms": 0}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told", "status"),
+    ("arguments", "document", "status"),
     [
         (("cleaner", "plan"), {"error": EVIL}, 500),
         (("cleaner", "plan"), {"error": EVIL, "token_file": f"/{EVIL}/x"}, 401),
@@ -163,6 +163,6 @@ FAILURE = {"exception": EVIL, "retry_at_ms": 0}
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )  # fmt: skip
 def test_answers_over_http_are_made_printable(
-    arguments: tuple[str, ...], told: object, status: int
+    arguments: tuple[str, ...], document: object, status: int
 ) -> None:
-    assert r"a\x1b]0;owned\x07" in shown(told, *arguments, status=status)
+    assert r"a\x1b]0;owned\x07" in shown(document, *arguments, status=status)

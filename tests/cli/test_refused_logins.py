@@ -62,6 +62,6 @@ def test_a_wrong_login_is_reported_in_one_line(
         "nothing": Login("PLAIN", keys.ca),
     }[case]
     properties = {} if case == "nothing" else login.java(tmp_path)
-    told = Commands(broker.bootstrap(login)).refusal(*_list_topics(properties, tmp_path))
-    assert [one for one in words if one not in told] == [], told
-    assert "a wrong one" not in told
+    message = Commands(broker.bootstrap(login)).refusal(*_list_topics(properties, tmp_path))
+    assert [one for one in words if one not in message] == [], message
+    assert "a wrong one" not in message

@@ -21,11 +21,11 @@ def test_a_topic_is_created_described_altered_and_deleted(commands: Commands) ->
                            "--config", "segment.ms=60000")  # fmt: skip
     assert shown == f"{name}: created\n"
     assert re.search(rf"^{name} +2 +1 +compact$", commands.shown("topics", "list"), re.M)
-    told = commands.shown("topics", "describe", name)
-    assert re.search(r"^ +1 +1 +1 +1 +0 +0$", told, re.M)
-    assert re.search(r"^cleanup.policy +compact +topic$", told, re.M)
-    assert max(map(len, told.splitlines())) <= 80
-    assert "retention.ms" not in told.replace("delete.retention.ms", "")
+    shown = commands.shown("topics", "describe", name)
+    assert re.search(r"^ +1 +1 +1 +1 +0 +0$", shown, re.M)
+    assert re.search(r"^cleanup.policy +compact +topic$", shown, re.M)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "retention.ms" not in shown.replace("delete.retention.ms", "")
     commands.shown("topics", "alter", name, "--partitions", "3", "--delete-config", "segment.ms",
                    "--config", "retention.ms=1000")  # fmt: skip
     (document,) = commands.document("topics", "describe", name)["topics"]
@@ -104,7 +104,7 @@ def test_a_topic_unlike_any_other_is_to_be_created_only_where_records_go(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("topics", "create", "a b"), "TOPIC_EXCEPTION"),
         (("topics", "create", "copies", "--replication-factor", "3"), "INVALID_REPLICATION"),
@@ -114,9 +114,9 @@ def test_a_topic_unlike_any_other_is_to_be_created_only_where_records_go(
     ],
 )
 def test_a_refusal_of_the_broker_is_one_line_with_its_reason(
-    arguments: tuple[str, ...], told: str, commands: Commands
+    arguments: tuple[str, ...], message: str, commands: Commands
 ) -> None:
-    assert told in commands.refusal(*arguments)
+    assert message in commands.refusal(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_an_absent_broker_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-def _wait_until_told(commands: Commands, whose: tuple[str, str], pattern: str) -> None:
+def _wait_until_shown(commands: Commands, whose: tuple[str, str], pattern: str) -> None:
     """Wait until a change is told: Kafka's brokers hear of it after its controller."""
     deadline_s = time.monotonic() + 60
-    while not re.search(pattern, told := commands.shown("configs", "describe", *whose), re.M):
-        assert time.monotonic() < deadline_s, told
+    while not re.search(pattern, shown := commands.shown("configs", "describe", *whose), re.M):
+        assert time.monotonic() < deadline_s, shown
 
 
 def test_settings_of_topics_brokers_and_groups_are_changed_and_shown(commands: Commands) -> None:
@@ -176,11 +176,11 @@ def test_settings_of_topics_brokers_and_groups_are_changed_and_shown(commands: C
     ):
         whose = (f"--{kind}", name)
         commands.shown("configs", "alter", *whose, "--set", f"{key}={value}")
-        _wait_until_told(commands, whose, rf"^{re.escape(key)} +{value} +{kind} ")
+        _wait_until_shown(commands, whose, rf"^{re.escape(key)} +{value} +{kind} ")
         (one,) = [c for c in commands.document("configs", "describe", *whose)["configs"]
                   if c["name"] == key]  # fmt: skip
         assert one["value"] == value and one["source"] != "DEFAULT_CONFIG"
         assert any(synonym["source"] == "DEFAULT_CONFIG" for synonym in one["synonyms"])
         commands.shown("configs", "alter", *whose, "--delete", key)
-        _wait_until_told(commands, whose, rf"\A(?!(?s:.*)^{re.escape(key)} )")
+        _wait_until_shown(commands, whose, rf"\A(?!(?s:.*)^{re.escape(key)} )")
         assert key in commands.shown("configs", "describe", *whose, "--all")

@@ -114,9 +114,9 @@ def test_node_id_and_broker_id_stand_for_each_other() -> None:
 def test_impossible_values_are_refused_with_their_place(
     values: dict[str, str], problem: str
 ) -> None:
-    (told,) = problems(values)
-    assert problem in told
-    assert "--set" in told
+    (message,) = problems(values)
+    assert problem in message
+    assert "--set" in message
 
 
 def test_contradictions_are_reported_all_at_once() -> None:

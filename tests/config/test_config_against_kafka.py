@@ -252,17 +252,17 @@ def test_properties_files_mean_what_they_mean_to_java(facts: dict[str, Any]) -> 
 
 
 def test_descriptions_are_kafkas(facts: dict[str, Any]) -> None:
-    for (static, topic), told in zip(DESCRIBED, facts["describe"], strict=True):
+    for (static, topic), described in zip(DESCRIBED, facts["describe"], strict=True):
         layer = Layer(Source.STATIC_BROKER, BASE | static)
         topic_entries = _entries(resolve_topic(topic, [layer]))
-        for name, entry in told["topic"].items():
+        for name, entry in described["topic"].items():
             ours = topic_entries[name]
             line = TOPIC_OPTION[name].broker or ()
             if len(line) > 1:
                 ours = _as_kafka_forgets(ours, line[0].name)
             assert ours == entry, (name, static, topic)
         broker_entries = _entries(resolve_broker([layer]))
-        for name, entry in told["broker"].items():
+        for name, entry in described["broker"].items():
             if name not in OTHER_DEFAULTS | NOT_DYNAMIC | REQUIRED:
                 assert broker_entries[name] == entry, (name, static)
 
@@ -299,15 +299,15 @@ def test_dynamic_changes_are_refused_in_kafkas_words(facts: dict[str, Any]) -> N
 
 def _agree(ours: dict[str, Option], kafka: dict[str, Any], *, bounds: bool) -> None:
     for name in set(ours) & set(kafka):
-        option, told = ours[name], kafka[name]
-        assert option.kind.name == told["type"], name
-        assert option.internal == told["internal"], name
-        assert told["required"] == (name in REQUIRED), name
+        option, theirs = ours[name], kafka[name]
+        assert option.kind.name == theirs["type"], name
+        assert option.internal == theirs["internal"], name
+        assert theirs["required"] == (name in REQUIRED), name
         if name not in OTHER_DEFAULTS | REQUIRED:
-            assert option.default_text == told["default"], name
+            assert option.default_text == theirs["default"], name
         if bounds and name not in OTHER_BOUNDS:
             valid = option.valid.description if option.valid else ""
-            assert _in_order(valid) == _in_order(told["valid"] or ""), name
+            assert _in_order(valid) == _in_order(theirs["valid"] or ""), name
 
 
 def _read(option: Option, text: str) -> dict[str, str]:

@@ -26,8 +26,8 @@ def quoted(text: str) -> str:
     )
 )
 def test_quoted_options_are_read_back(options: dict[str, str]) -> None:
-    told = " ".join(f"{name}={quoted(text)}" for name, text in options.items())
-    assert parse_jaas(f"{MODULE} required {told};") == LoginModule(MODULE, options)
+    pairs = " ".join(f"{name}={quoted(text)}" for name, text in options.items())
+    assert parse_jaas(f"{MODULE} required {pairs};") == LoginModule(MODULE, options)
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,8 @@ def test_only_allowed_variables_are_read() -> None:
     environment = {"BROKER_TOKEN": "t", "OTHER": SECRET, "X_BROKER_TOKEN": SECRET}
     assert layer_of({**allowed, "a": "${env:BROKER_TOKEN}"}, environment)["a"] == "t"
     for name in ("OTHER", "X_BROKER_TOKEN"):
-        told = refusal_of({**allowed, "a": f"${{env:{name}}}"}, environment)
-        assert f"does not allow {name}" in told and SECRET not in told
+        refusal = refusal_of({**allowed, "a": f"${{env:{name}}}"}, environment)
+        assert f"does not allow {name}" in refusal and SECRET not in refusal
 
 
 @pytest.mark.parametrize(

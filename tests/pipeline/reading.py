@@ -45,7 +45,7 @@ _DIFFER = (
     (re.compile(r"127\.0\.0\.1:\d+"), "BROKER"),
 )
 
-Told = tuple[Any, ...]
+Row = tuple[Any, ...]
 """A row: Spark's partition first, then the record."""
 
 Offsets = dict[str, dict[str, int]]
@@ -55,7 +55,7 @@ Offsets = dict[str, dict[str, int]]
 class Read:
     """What a batch query returned, in so many partitions of Spark's."""
 
-    rows: Sequence[Told]
+    rows: Sequence[Row]
     partitions: int
 
 
@@ -75,7 +75,7 @@ class MicroBatch:
     start: Offsets | None
     end: Offsets
     latest: Offsets | None
-    rows: Sequence[Told]
+    rows: Sequence[Row]
 
 
 Played = list[MicroBatch] | Failed
@@ -95,7 +95,7 @@ class Reader:
         named = self._options(options)
         try:
             frame = self.spark.read.format("kafka").options(**named).load()
-            return Read(_told(frame), frame.rdd.getNumPartitions())
+            return Read(_comparable(frame), frame.rdd.getNumPartitions())
         except (PySparkException, Py4JJavaError) as error:
             return _failed(error)
 
@@ -121,7 +121,7 @@ class Stream:
     checkpoint: Path
     batches: list[MicroBatch] = field(default_factory=list)
     query: StreamingQuery | None = None
-    _rows: dict[int, Sequence[Told]] = field(default_factory=dict)
+    _rows: dict[int, Sequence[Row]] = field(default_factory=dict)
     _failed: Failed | None = None  # while records were collected
 
     def start(self, **trigger: Any) -> None:
@@ -129,7 +129,7 @@ class Stream:
 
         def collect(frame: DataFrame, number: int) -> None:
             try:
-                self._rows[number] = _told(frame)
+                self._rows[number] = _comparable(frame)
             except (PySparkException, Py4JJavaError) as error:
                 # On its way through Python to the query's own exception the cause gets lost.
                 self._failed = _failed(error)
@@ -175,8 +175,8 @@ class Stream:
 
     def _end(self, query: StreamingQuery) -> Played:
         known = {one.number for one in self.batches}
-        for told in query.recentProgress:
-            progress = json.loads(told.json)
+        for entry in query.recentProgress:
+            progress = json.loads(entry.json)
             number, source = progress["batchId"], progress["sources"][0]
             start, end, latest = (source[f"{which}Offset"] for which in ("start", "end", "latest"))
             # What tells only that there was nothing to do ends where it began.
@@ -203,7 +203,7 @@ def until(condition: Callable[[], object], what: str, patience_s: float = 60) ->
         time.sleep(0.05)
 
 
-def _told(frame: DataFrame) -> list[Told]:
+def _comparable(frame: DataFrame) -> list[Row]:
     """Collect records in order, each with the partition of Spark's that read it."""
     columns = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType")
     with_headers = (*columns, "headers") if "headers" in frame.columns else columns

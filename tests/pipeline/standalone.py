@@ -67,8 +67,8 @@ class Daemon:
     def page(self) -> dict[str, Any]:
         """Return what its page says, as JSON."""
         with urllib.request.urlopen(f"http://{_HOST}:{self.page_port}/json/", timeout=30) as page:
-            told: dict[str, Any] = json.load(page)
-        return told
+            status: dict[str, Any] = json.load(page)
+        return status
 
     def stop(self) -> None:
         """Stop it as `kill` would, and wait until it is gone."""

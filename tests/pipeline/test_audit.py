@@ -190,9 +190,9 @@ def test_the_command_reports_in_text_and_json_and_exits_with_1(damaged: Damaged)
     assert any(line.startswith("BROKEN  the final value of every key is there") for line in lines)
     assert any(line.startswith("held    the order has not changed") for line in lines)
     assert any("tickets-4 offset 3 key b: was deleted" in line for line in lines)
-    told = json.loads(report_file.read_text())
-    assert told["held"] is False
-    assert told["verdicts"][1]["examples"][0]["key"] == "b"
+    report = json.loads(report_file.read_text())
+    assert report["held"] is False
+    assert report["verdicts"][1]["examples"][0]["key"] == "b"
 
 
 def test_one_way_to_compare_is_asked_for() -> None:

@@ -27,7 +27,7 @@ JARS = frozenset({"spark-core_2.13-4.0.0.jar"})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         ([], "--topic and --subscribe-pattern"),
         (["--topic", "a", "--subscribe-pattern", "b"], "--topic and --subscribe-pattern"),
@@ -40,22 +40,22 @@ JARS = frozenset({"spark-core_2.13-4.0.0.jar"})
     ],
 )
 def test_a_bad_option_is_refused_before_spark_starts(
-    arguments: list[str], told: str, tmp_path: Path
+    arguments: list[str], words: str, tmp_path: Path
 ) -> None:
     result = CliRunner().invoke(latest_command, ["--table", str(tmp_path / "table"), *arguments])
     assert result.exit_code in (1, 2)
     assert result.output.startswith(("Error: ", "Usage: "))
-    assert told in result.output
+    assert words in result.output
     assert not list(tmp_path.iterdir())
 
 
 def test_the_broker_of_the_environment_is_asked_unless_an_option_names_one(tmp_path: Path) -> None:
     arguments = ["--topic", "a", "--table", str(tmp_path / "table")]
-    for more, told in (([], "'there'"), (["--bootstrap-servers", "here"], "'here'")):
+    for more, words in (([], "'there'"), (["--bootstrap-servers", "here"], "'here'")):
         environment = {"ODRADEK_BOOTSTRAP_SERVERS": "there"}
         result = CliRunner().invoke(latest_command, [*arguments, *more], env=environment)
         assert result.exit_code == 1
-        assert f"--bootstrap-servers: {told} is not host:port" in result.output
+        assert f"--bootstrap-servers: {words} is not host:port" in result.output
 
 
 def test_a_topic_and_a_table_cannot_both_be_printed(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_a_spark_that_has_a_connector_takes_its_own(spark: str, connector: str) 
 
 def test_a_spark_that_delta_lake_does_not_work_with_is_refused() -> None:
     assert DELTA.coordinates("4.2.9")
-    told = r"delta-spark has nothing for Spark 4\.3\.0 yet.*<4\.3"
-    with pytest.raises(PipelineError, match=told):
+    message = r"delta-spark has nothing for Spark 4\.3\.0 yet.*<4\.3"
+    with pytest.raises(PipelineError, match=message):
         DELTA.coordinates("4.3.0")
 
 

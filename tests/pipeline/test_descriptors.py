@@ -55,7 +55,7 @@ def test_bytes_of_the_message_are_read_as_before_and_the_field_is_empty(
 
 
 @pytest.mark.parametrize(
-    ("descriptor_set", "message", "told"),
+    ("descriptor_set", "message", "message_of_error"),
     [
         (b"\xff\xff", "Ticket", "protoc --include_imports"),
         (b"", "Ticket", "--schema has no message Ticket: it has none"),
@@ -67,7 +67,7 @@ def test_bytes_of_the_message_are_read_as_before_and_the_field_is_empty(
     ],
 )
 def test_a_descriptor_set_without_the_message_is_refused(
-    descriptor_set: bytes, message: str, told: str
+    descriptor_set: bytes, message: str, message_of_error: str
 ) -> None:
-    with pytest.raises(PipelineError, match=told):
+    with pytest.raises(PipelineError, match=message_of_error):
         add_repeated_field(descriptor_set, message, "_mark")

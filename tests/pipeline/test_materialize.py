@@ -216,9 +216,9 @@ def test_rows_whose_tombstones_are_gone_are_found_by_reconciling(
     apply_batch(job, _frame(spark, [gone]), table_progress(spark, job.table) or Progress("", 0))
     with pytest.raises(PipelineError, match="--reconcile"):
         start(spark, job, lambda batch_id, merged: None)
-    told = list[int]()
-    wait(start(spark, job, lambda batch_id, merged: None, reconciled=told.append))
-    assert told == [1]
+    reconciled = list[int]()
+    wait(start(spark, job, lambda batch_id, merged: None, reconciled=reconciled.append))
+    assert reconciled == [1]
     assert {key[2] for key in as_table(read_delta(spark, job.table).collect())} == {b"a", b"b"}
 
 
@@ -267,9 +267,9 @@ def _job(folder: Path, source: TopicSource | None = None) -> MaterializeJob:
 
 
 def _run(spark: SparkSession, job: MaterializeJob) -> list[tuple[int, Merged]]:
-    told = list[tuple[int, Merged]]()
-    wait(start(spark, job, lambda batch_id, merged: told.append((batch_id, merged))))
-    return told
+    merged_batches = list[tuple[int, Merged]]()
+    wait(start(spark, job, lambda batch_id, merged: merged_batches.append((batch_id, merged))))
+    return merged_batches
 
 
 def _apply(spark: SparkSession, job: MaterializeJob, values: Sequence[bytes | None]) -> None:

@@ -134,7 +134,7 @@ class _Publisher:
     def __init__(self, folder: Path, broker: OdradekProcess) -> None:
         self._folder, self._broker = folder, broker
         self._process: subprocess.Popen[str] | None = None
-        self._told = ""
+        self._errors = ""
         self.version = 0
 
     def begin(self) -> None:
@@ -155,7 +155,7 @@ class _Publisher:
         """Wait until the version at work is published: one that nothing befalls now goes on."""
         if self._end() != 0:
             self._start()
-            assert self._end() == 0, self._told
+            assert self._end() == 0, self._errors
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -184,8 +184,8 @@ class _Publisher:
 
     def _end(self) -> int:
         assert self._process is not None
-        self._told = self._process.communicate()[1]
-        assert "Traceback" not in self._told, self._told
+        self._errors = self._process.communicate()[1]
+        assert "Traceback" not in self._errors, self._errors
         return self._process.returncode
 
 

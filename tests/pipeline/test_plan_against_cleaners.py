@@ -105,8 +105,8 @@ def test_the_runs_of_kafka_and_of_odradek_are_predicted(
         )
     )
     assert len(plan.kafka) == len(theirs) > 1
-    for foretold, run in zip(plan.kafka, theirs, strict=True):
-        assert foretold.end_offset == run.end_offset
+    for predicted, run in zip(plan.kafka, theirs, strict=True):
+        assert predicted.end_offset == run.end_offset
     read = sum(run.read_bytes for run in plan.kafka) / MB
     copied = sum(run.written_bytes for run in plan.kafka) / MB
     assert read == pytest.approx(sum(run.log_mb for run in theirs), rel=0.05)

@@ -76,23 +76,23 @@ def test_a_publication_that_was_stopped_goes_on_with_what_it_began_with(
     job = PublishJob(source, Tickets(1000, 300), Keyed(["id"]), work, chunk_records=100)
     publication, goes_on = prepare(spark, job)
     assert not goes_on
-    asked, told = threading.Event(), list[Sent]()
+    asked, progress = threading.Event(), list[Sent]()
 
     def stop_after_three(sent: Sent) -> None:
-        told.append(sent)
-        if len(told) == 3:
+        progress.append(sent)
+        if len(progress) == 3:
             asked.set()
 
     assert not send(spark, job, publication, stop_after_three, asked)
     sent = len(_read(spark, source))
-    assert sent == told[-1].records_in_all < 1000
+    assert sent == progress[-1].records_in_all < 1000
     # Another table now: what was begun is finished first.
     job = PublishJob(source, Tickets(1000, 300, version=2), Keyed(["id"]), work)
     publication, goes_on = prepare(spark, job)
     assert goes_on
-    assert send(spark, job, publication, told.append, threading.Event())
-    assert told[-1].records == 1000 - sent
-    assert told[-1].records_in_all == 1000
+    assert send(spark, job, publication, progress.append, threading.Event())
+    assert progress[-1].records == 1000 - sent
+    assert progress[-1].records_in_all == 1000
     values = [json.loads(record.value or b"") for record in _read(spark, source)]
     assert sorted(value["id"] for value in values) == list(range(1, 1001))
     assert {value["version"] for value in values} == {1}
@@ -130,9 +130,9 @@ def test_no_more_records_a_second_are_sent_than_asked_for(
 ) -> None:
     work = str(tmp_path / "work")
     job = PublishJob(source, Tickets(300, 200), Keyed(["id"]), work, records_per_second=100)
-    told = _publish(spark, job)
-    assert len(told) > 1
-    for sent in told:
+    progress = _publish(spark, job)
+    assert len(progress) > 1
+    for sent in progress:
         assert sent.records <= 100 * sent.seconds + 1
 
 
@@ -159,9 +159,9 @@ def test_rows_are_deleted_by_a_condition_and_keys_by_their_absence(
 
 
 def _publish(spark: SparkSession, job: PublishJob) -> list[Sent]:
-    told = list[Sent]()
-    assert send(spark, job, prepare(spark, job)[0], told.append, threading.Event())
-    return told
+    progress = list[Sent]()
+    assert send(spark, job, prepare(spark, job)[0], progress.append, threading.Event())
+    return progress
 
 
 def _read(spark: SparkSession, source: TopicSource) -> list[Record]:

@@ -90,9 +90,9 @@ def test_a_damaged_batch_is_reported_or_left_out_alone(
         assert "\n" not in str(error.value)
         assert offsets(folder, onDamage="skip") == offsets_of(others)
         rows = read(folder, onDamage="report")
-        (told,) = (row for row in rows if row["damage"] is not None)
-        assert (told["segment"], told["position"]) == (str(path), position)
-        assert (told["offset"], told["batch_size_bytes"]) == (2 * number, len(batches[number]))
+        (damage,) = (row for row in rows if row["damage"] is not None)
+        assert (damage["segment"], damage["position"]) == (str(path), position)
+        assert (damage["offset"], damage["batch_size_bytes"]) == (2 * number, len(batches[number]))
         assert sorted(row["offset"] for row in rows if row["damage"] is None) == offsets_of(
             sorted(others)
         )

@@ -73,7 +73,7 @@ def test_topics_and_partitions_are_chosen_by_name(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "options", "told"),
+    ("path", "options", "words"),
     [
         ("nowhere", {}, "{data}/nowhere does not exist"),
         ("c-0-stray", {}, "is out of use"),
@@ -87,13 +87,13 @@ def test_topics_and_partitions_are_chosen_by_name(data: Path) -> None:
     ],
 )
 def test_a_path_that_cannot_be_read_is_reported_in_one_line(
-    data: Path, path: str, options: dict[str, str], told: str
+    data: Path, path: str, options: dict[str, str], words: str
 ) -> None:
     touch(data / "empty")
     touch(data / "other", SEGMENT)
     with pytest.raises(PipelineError) as error:
         found(data / path, **options)
-    assert told.format(data=data) in str(error.value)
+    assert words.format(data=data) in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -191,7 +191,7 @@ def test_options_that_are_not_given_select_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "words"),
     [
         ({}, "option path is missing"),
         ({"path": " , "}, "option path is missing"),
@@ -207,9 +207,9 @@ def test_options_that_are_not_given_select_everything() -> None:
     ],
 )
 def test_an_option_that_cannot_be_read_is_reported_by_its_name(
-    options: dict[str, str], told: str
+    options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(PipelineError) as error:
         parse_options(options)
-    assert told in str(error.value)
+    assert words in str(error.value)
     assert "\n" not in str(error.value)

@@ -156,7 +156,7 @@ def test_data_that_cannot_be_read_is_reported_in_one_line_through_spark(
     content = bytearray(damaged.read_bytes())
     content[HEADER_SIZE + 3] ^= 1  # in the first batch, however few records it has
     damaged.write_bytes(content)
-    for options, told in (
+    for options, beginning in (
         ({"path": "/nowhere"}, "/nowhere does not exist"),
         ({"path": str(copied), "topic": "another"}, "topic another is not in"),
         ({"path": str(copied), "onDamage": "mend"}, "option onDamage: 'mend' is none of"),
@@ -165,7 +165,7 @@ def test_data_that_cannot_be_read_is_reported_in_one_line_through_spark(
         with pytest.raises(PySparkException) as error:
             read_segments(spark, **options).count()
         line = explain(error.value, where="somewhere", what="something")
-        assert line.startswith(told)
+        assert line.startswith(beginning)
         assert "\n" not in line
     whole = read_segments(spark, path=str(mixed.folder), topic=mixed.name).count()
     left = read_segments(spark, path=str(copied), onDamage="skip").count()

@@ -133,14 +133,14 @@ def test_the_reader_that_joins_groups_reads_the_same(both: Both) -> None:
         group = f"readers-of-{side.name}"  # Spark keeps consumers by group, whatever the broker
         options = {"startingOffsets": "earliest", "kafka__group__id": group}
         stream = side.reader.stream(subscribe="joined", maxOffsetsPerTrigger=8, **options)
-        told: list[object] = [
+        state: list[object] = [
             side.reader.batch(subscribe="joined", **options),
             side.reader.batch(subscribePattern="join.*", groupIdPrefix="prefixed"),
             side.reader.batch(assign={"joined": [1]}, startingTimestamp=FIRST_MS + 80),
             stream.run_to_end(),
         ]
         groups = [name.replace(side.name, "") for name in side.topics.groups()]
-        return [*told, [name for name in groups if name.startswith("readers")]]
+        return [*state, [name for name in groups if name.startswith("readers")]]
 
     try:
         ours, kafkas = both.play(play)

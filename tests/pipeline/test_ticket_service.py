@@ -122,9 +122,9 @@ class Service:
 
     def materialize(self) -> list[Merged]:
         """Bring the table up to date."""
-        told = list[Merged]()
-        wait(start(self.spark, self.job, lambda batch_id, merged: told.append(merged)))
-        return told
+        merges = list[Merged]()
+        wait(start(self.spark, self.job, lambda batch_id, merged: merges.append(merged)))
+        return merges
 
     def require_equal(self, version: int) -> None:
         """Hold the table against its source, both ways, and the topic against the table."""

@@ -248,8 +248,8 @@ def test_batches_behind_a_damaged_length_or_magic_are_read(
                     log.read(batches[number].base_offset, 1, at_least_one=True)
                 assert (raised.value.path, raised.value.position) == (path, start)
                 assert f"{path} is damaged at position {start}: " in caplog.text
-            told = caplog.text.count(f"{path} is damaged at position ")
-            assert told < 5, "each of many reads was logged"
+            logged = caplog.text.count(f"{path} is damaged at position ")
+            assert logged < 5, "each of many reads was logged"
             assert log.log_end_offset == partition.log.log_end_offset
 
 

@@ -31,9 +31,9 @@ def test_kafka_reads_what_we_wrote_and_we_what_kafka_wrote(tmp_path: Path) -> No
     }
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     tool = "kafka.tools.StorageTool"
-    told = kafka_tool([tool, "info", "-c", str(config)], check=False).stdout
+    output = kafka_tool([tool, "info", "-c", str(config)], check=False).stdout
     for value in (f"cluster.id={CLUSTER_ID}", "node.id=1", "version=1", "directory.id="):
-        assert value in told, told
+        assert value in output, output
     (data / META).unlink()
     kafka_tool([tool, "format", "-t", CLUSTER_ID, "-c", str(config)])
     assert read_cluster_id(RealFileSystem(), data) == CLUSTER_ID

@@ -17,7 +17,7 @@ from odradek.pipeline.formats import Format, ValueFormat
 from odradek.pipeline.keyed import Keyed
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
-from odradek.pipeline.options import told_in_one_line
+from odradek.pipeline.options import errors_in_one_line
 from odradek.pipeline.origin import TableSource, Tickets
 from odradek.pipeline.publishing import PublishJob, prepare, send
 from odradek.pipeline.source import TopicSource
@@ -38,7 +38,7 @@ def source(broker_bootstrap: str, make_topic: MakeTopic) -> TopicSource:
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("origin", "words"),
     [
         (TableSource("/nowhere/table"), "there is no table at file:/nowhere/table"),
         (TableSource("/tmp", format="parqet"), "Spark knows no table format parqet"),
@@ -48,14 +48,14 @@ def source(broker_bootstrap: str, make_topic: MakeTopic) -> TopicSource:
     ids=["path", "format", "driver", "column"],
 )
 def test_a_table_that_cannot_be_read(
-    spark: SparkSession, source: TopicSource, tmp_path: Path, origin: Origin | str, told: str
+    spark: SparkSession, source: TopicSource, tmp_path: Path, origin: Origin | str, words: str
 ) -> None:
     if isinstance(origin, str):
         (tmp_path / "table.csv").write_text("id\n1\n")
         origin = TableSource(str(tmp_path / "table.csv"), where="nme = 'x'")
     job = PublishJob(source, origin, Keyed(["id"]), str(tmp_path / "work"))
     line = _line(source, lambda: prepare(spark, job))
-    assert told in line
+    assert words in line
     assert not (tmp_path / "work").exists()
 
 
@@ -94,15 +94,15 @@ def test_a_record_that_is_too_large_for_the_topic(
 def test_a_topic_that_is_not_there_or_not_compacted(
     spark: SparkSession, broker_bootstrap: str, make_topic: MakeTopic
 ) -> None:
-    for topic, told in (("nowhere", "does not exist"), (make_topic(), "cleanup.policy=delete")):
+    for topic, words in (("nowhere", "does not exist"), (make_topic(), "cleanup.policy=delete")):
         source = TopicSource(broker_bootstrap, topic=topic)
         with open_admin(spark, source) as admin:
             line = _line(source, lambda: require_compacted(admin, source))  # noqa: B023
-        assert told in line
+        assert words in line
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "words"),
     [
         (ValueFormat(Format.JSON, "id BIGINT"), "offset 0 of "),
         (ValueFormat(Format.JSON, "id BIGNIT"), "--schema 'id BIGNIT' is not a Spark schema"),
@@ -117,17 +117,17 @@ def test_values_that_do_not_fit_inside_a_stream(
     produce: Produce,
     tmp_path: Path,
     values: ValueFormat,
-    told: str,
+    words: str,
 ) -> None:
     produce(str(source.topic), [(0, b"k", b"no json", [])])
     job = MaterializeJob(source, str(tmp_path / "t"), str(tmp_path / "c"), values)
     line = _line(source, lambda: wait(start(spark, job, lambda batch_id, merged: None)))
-    assert told in line
+    assert words in line
     assert not (tmp_path / "t").exists()
 
 
 def _line(source: TopicSource, act: Callable[[], object]) -> str:
-    with pytest.raises(click.ClickException) as failure, told_in_one_line(source, debug=False):
+    with pytest.raises(click.ClickException) as failure, errors_in_one_line(source, debug=False):
         act()
     assert "\n" not in failure.value.message
     assert "--debug" not in failure.value.message, "a cause that has no words of its own"
