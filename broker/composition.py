@@ -332,7 +332,7 @@ class Broker:
             load_kernels=load_cleaner_kernels,
         )
         self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
-        self.cleaner.desk.on_failed = self.disks.note
+        self.cleaner.scheduler.on_failed = self.disks.note
         self.cleaner.deleter.on_failed = self.disks.note
         self.cleaner.roller.on_failed = self.disks.note
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())

@@ -117,7 +117,7 @@ def has_filter(segment: Path, now_ms: int) -> bool:
     """Return whether a clean segment has a key filter that can make reading it unnecessary.
 
     It has none if its transactions, or tombstones that are due by now, must be read in any case.
-    The file's header is drawn in cleaner/passes/facts.py.
+    The file's header is drawn in cleaner/passes/summary.py.
     """
     try:
         with segment.with_suffix(".keys").open("rb") as file:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 SNAPSHOT, TXN_INDEX = ".snapshot", ".txnindex"
-KEYS = ".keys"  # the cleaner's, see cleaner/passes/facts.py
+KEYS = ".keys"  # the cleaner's, see cleaner/passes/summary.py
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, KEYS)
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 

@@ -63,7 +63,7 @@ class Counted:
 
 def count(broker: Observed) -> Counted:
     """Read the counts of a broker."""
-    metrics, cleaned = broker.metrics, broker.cleaner.desk.progress.io_bytes()
+    metrics, cleaned = broker.metrics, broker.cleaner.scheduler.progress.io_bytes()
     times = {key: one.counts.copy() for key, one in metrics.times.items()}
     prompt = (one for key, one in times.items() if key not in _PATIENT_KEYS)
     return Counted(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.cleaner.rules.why import Answer, Facts, OpenTransaction, explain
-from odradek.cleaner.runtime.survey import Finding, Noted, Unreadable, look
+from odradek.cleaner.runtime.survey import Finding, Noted, Unreadable, assess
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
@@ -57,9 +57,9 @@ def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list
     unreadable: list[Unreadable] = []
     for one in closeups:
         try:
-            finding = look(one.noted, now_ms)
+            finding = assess(one.noted, now_ms)
             facts = Facts(
-                finding.view,
+                finding.facts,
                 one.noted.checkpoint,
                 one.noted.standing,
                 one.noted.threads,

@@ -144,10 +144,10 @@ def _answer(finding: Finding, answer: Answer, position: int | None) -> Json:
         "due_ms": answer.due_ms,
         "is_asked": finding.noted.is_asked,
         "queue_position": position if is_queued else None,
-        "log_start_offset": finding.view.log_start_offset,
+        "log_start_offset": finding.facts.log_start_offset,
         **_range(dirty),
-        "log_end_offset": finding.view.log_end_offset,
-        "segments": len(finding.view.segments),
+        "log_end_offset": finding.facts.log_end_offset,
+        "segments": len(finding.facts.segments),
         "dirty_ratio": dirty.cleanable_ratio,
     }
 

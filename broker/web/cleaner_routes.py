@@ -69,7 +69,7 @@ class CleanerRoutes:
         seen, unreadable = await see(self._broker, self._compacted(), now_ms)
         pool = self._broker.cleaner
         status, config = pool.status(), self._broker.config
-        in_progress, asked = list(pool.desk.progress.running), pool.desk.asked.waiting
+        in_progress, asked = list(pool.scheduler.progress.running), pool.scheduler.asked.waiting
 
         def body() -> object:
             findings = [one.finding for one in seen]
@@ -182,7 +182,7 @@ class CleanerRoutes:
         self._access.require(request)
         log = self._one_log(Parameters(request, ("topic", "partition")))
         cleaner = self._broker.cleaner
-        if not cleaner.desk.progress.is_quarantined(log.topic, log.partition):
+        if not cleaner.scheduler.progress.is_quarantined(log.topic, log.partition):
             raise Problem(409, f"{log.name} is not quarantined: there is nothing to try again")
         cleaner.ask(log)  # its outcome is in the history, and ends the quarantine or renews it
         return answer({"retried": {"topic": log.topic, "partition": log.partition}}, status=202)
@@ -190,8 +190,8 @@ class CleanerRoutes:
     async def history(self, request: web.Request) -> web.Response:
         """Answer with the last runs of a partition, the oldest first."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
-        now_ms, desk = self._broker.clock.now_ms(), self._broker.cleaner.desk
-        history, failed = desk.runs, desk.progress.standing(log).quarantined
+        now_ms, scheduler = self._broker.clock.now_ms(), self._broker.cleaner.scheduler
+        history, failed = scheduler.runs, scheduler.progress.standing(log).quarantined
         is_loaded, runs = history.is_loaded, history.runs(log)
         quarantined = None
         if failed is not None:
@@ -213,7 +213,7 @@ class CleanerRoutes:
     async def runs(self, request: web.Request) -> web.Response:
         """Answer with the last runs of all partitions, the latest first."""
         Parameters(request, ())
-        history = self._broker.cleaner.desk.runs
+        history = self._broker.cleaner.scheduler.runs
         now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
         runs = list(history.all())
         return await answer_from_thread(

@@ -150,13 +150,13 @@ class StateRoutes:
 
     def _marks(self) -> object:
         """Return a value that changes when a cleaning begins or ends."""
-        desk = self._broker.cleaner.desk
-        running = frozenset(one.key for one in desk.progress.running)
-        return running, desk.runs.ended_count, desk.progress.quarantined
+        scheduler = self._broker.cleaner.scheduler
+        running = frozenset(one.key for one in scheduler.progress.running)
+        return running, scheduler.runs.ended_count, scheduler.progress.quarantined
 
     def _now(self) -> Json:
         broker = self._broker
-        progress = broker.cleaner.desk.progress
+        progress = broker.cleaner.scheduler.progress
         return {
             "now_ms": broker.clock.now_ms(),
             "topics": len(broker.topics),

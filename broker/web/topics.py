@@ -129,7 +129,7 @@ def _row(log: Log, seen: Seen | None) -> Json:
         nothing = {"verdict": None, "sentence": None, "due_ms": None, "dirty_ratio": None}
         return {**told, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
     finding, standing = seen.finding, seen.finding.noted.standing
-    dirty, active = finding.dirty, finding.view.segments[-1].size_bytes
+    dirty, active = finding.dirty, finding.facts.segments[-1].size_bytes
     failed = standing.quarantined
     return {
         **told,

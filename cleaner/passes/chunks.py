@@ -23,7 +23,7 @@ from odradek.protocol.compression import Codec, decompress
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import Bytes, Table, as_bytes
 from odradek.storage.errors import CorruptFile
-from odradek.storage.files import File
+from odradek.storage.segment import Segment
 
 # The batches that one table describes; a chunk with more batches is taken in several steps.
 _ROWS = 8192
@@ -70,41 +70,37 @@ class Piece:
 
 
 def read_chunks(
-    file: File,
+    segment: Segment,
     *,
-    start: int,
-    end: int,
-    offset_min: int,
     chunk_bytes: int,
     max_decompressed_bytes: int,
     before_read: Callable[[int], None],
     checks_crc: bool = True,
 ) -> Iterator[Chunk]:
-    """Read the batches between two positions of a file, checking each CRC with `checks_crc`.
+    """Read the batches of a segment, checking each CRC with `checks_crc`.
 
     `before_read` gets the number of bytes that come next: it may wait, and may raise. Raises
     CorruptFile for a batch that is damaged, or that reaches past the end.
     """
     table = np.empty((_ROWS, batch_scan.BATCH_COLUMNS), np.int64)
-    position, wanted = start, chunk_bytes
+    file, end, offset_min = segment.log, segment.size_bytes, segment.base_offset
+    position, wanted = 0, chunk_bytes
     while position < end:
         size = min(wanted, end - position)
         before_read(size)
         data = file.read(position, size)
-        status, used, offset_min = yield from _scan(
-            file.path, position, data, 0, offset_min, table, checks_crc, False
-        )
+        stored = _Buffer(file.path, position, data)
+        status, used, offset_min = yield from _scan(stored, 0, offset_min, table, checks_crc)
         while is_old_format(data, used):
             converted, after = convert_entries(
                 data, used, file.path, position, max_decompressed_bytes
             )
-            status, _, offset_min = yield from _scan(
-                file.path, position + used, converted, 0, offset_min, table, True, True
-            )
+            buffer = _Buffer(file.path, position + used, converted, is_converted=True)
+            status, _, offset_min = yield from _scan(buffer, 0, offset_min, table, True)
             if status != batch_scan.WHOLE or after == used:
                 break
             status, used, offset_min = yield from _scan(
-                file.path, position, data, after, offset_min, table, checks_crc, False
+                stored, after, offset_min, table, checks_crc
             )
         if status != batch_scan.WHOLE:
             cause = f"{batch_scan.PROBLEMS[status]} (after offset {offset_min - 1})"
@@ -142,28 +138,33 @@ def pieces(
             yield Piece(array, batches[first:after], verdicts[first:after], first, False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """Bytes of a file, or the batches into which they were converted."""
+
+    path: Path
+    position: int  # of the bytes in the file
+    data: bytes
+    is_converted: bool = False
+
+
 def _scan(
-    path: Path,
-    position: int,
-    data: bytes,
-    start: int,
-    offset_min: int,
-    table: Table,
-    checks_crc: bool,
-    is_converted: bool,
+    buffer: _Buffer, start: int, offset_min: int, table: Table, checks_crc: bool
 ) -> Generator[Chunk, None, tuple[int, int, int]]:
     """Yield the batches in a buffer from a start on, as many at once as the table has rows.
 
     Returns the status, the position where they stop, and the lowest offset that may come next.
     """
-    array = as_bytes(data)
+    array = as_bytes(buffer.data)
     while True:
         status, count, start = batch_scan.scan_batches(
-            array, start, len(data), offset_min, checks_crc, table
+            array, start, len(buffer.data), offset_min, checks_crc, table
         )
         if count:
             offset_min = int(table[count - 1, LAST_OFFSET]) + 1
-            yield Chunk(path, position, data, table[:count], is_converted)
+            yield Chunk(
+                buffer.path, buffer.position, buffer.data, table[:count], buffer.is_converted
+            )
         if status != batch_scan.WHOLE or count < _ROWS:
             return status, start, offset_min
 

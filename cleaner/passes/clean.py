@@ -1,7 +1,7 @@
 """Cleans one log, from a job to its result: index, group, rewrite, propose.
 
     dirty section -> offset map, marks          cleaner/passes/indexing.py, cleaner/passes/spill.py
-    segments before the map's end -> those that must be read             cleaner/passes/facts.py
+    segments before the map's end -> those that must be read             cleaner/passes/summary.py
     all of them -> groups of segments          cleaner/rules/policy.py
     each group -> a `.cleaned` segment, or none if nothing changes    cleaner/passes/rewrite.py
     old and new segments -> the event loop, which swaps them or refuses          storage/log.py
@@ -17,13 +17,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from odradek.cleaner.passes.facts import SegmentFacts, read_facts
+from odradek.cleaner.passes.cleaning import Cleaning
 from odradek.cleaner.passes.hashing import PRIME, HashKey
 from odradek.cleaner.passes.indexing import DirtyIndex, Indexer
-from odradek.cleaner.passes.key_filter import read_filter, write_facts
+from odradek.cleaner.passes.key_filter import read_filter, write_summary
 from odradek.cleaner.passes.rewrite import Rewriter, Rewritten
 from odradek.cleaner.passes.spill import Spill
 from odradek.cleaner.passes.stats import CleanResult, Counters
+from odradek.cleaner.passes.summary import SegmentSummary, read_summary
 from odradek.cleaner.proof.proof import Proof
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_settled
@@ -57,9 +58,11 @@ def clean(
     `counters` show the progress. Raises CorruptFile and DiskFailure; VerificationFailed when the
     output must be proved and is wrong.
     """
+    counters = Counters() if counters is None else counters
+    aborted = partial(aborted_between, job.segments + job.later_segments)
+    cleaning = Cleaning(job, fs, aborted, counters, before_io)
     with contextlib.ExitStack() as stack:
-        counters = Counters() if counters is None else counters
-        return _Run(job, fs, random_below, clock_ms, before_io, propose, counters, stack).clean()
+        return _Run(cleaning, random_below, clock_ms, propose, stack).clean()
 
 
 class _Run:
@@ -67,19 +70,16 @@ class _Run:
 
     def __init__(
         self,
-        job: CleaningJob,
-        fs: FileSystem,
+        cleaning: Cleaning,
         random_below: Callable[[int], int],
         clock_ms: Callable[[], int],
-        before_io: Callable[[int], None],
         propose: Propose | None,
-        counters: Counters,
         stack: contextlib.ExitStack,
     ) -> None:
-        self._job, self._fs, self._random_below = job, fs, random_below
-        self._clock_ms, self._before_io, self._propose = clock_ms, before_io, propose
-        self._counters, self._stack = counters, stack
-        self._aborted = partial(aborted_between, job.segments + job.later_segments)
+        self._cleaning, self._job, self._fs = cleaning, cleaning.job, cleaning.fs
+        self._counters, self._before_io = cleaning.counters, cleaning.before_io
+        self._random_below, self._clock_ms, self._propose = random_below, clock_ms, propose
+        self._stack = stack
         self._horizons: list[int] = []
         self._proof: Proof | None = None
 
@@ -87,56 +87,53 @@ class _Run:
         """Read, decide, rewrite, exchange."""
         job = self._job
         started_ms = self._clock_ms()
-        facts = self._read_facts()
-        points = [one.point for one in facts.values()]
+        summaries = self._read_summaries()
+        points = [one.point for one in summaries.values()]
         filter_point = points[-1] if points else self._random_below(PRIME)
         indexer = Indexer(
-            job,
-            aborted=self._aborted,
+            self._cleaning,
             hash_key=HashKey.draw(self._random_below),
-            counters=self._counters,
-            before_io=self._before_io,
             make_spill=self._make_spill,
-            filter_point=filter_point if facts else None,
+            filter_point=filter_point if summaries else None,
         )
         index = indexer.index_dirty()
-        skipped = self._skip(index, facts, filter_point)
+        skipped = self._skip(index, summaries, filter_point)
         if index.has_spilled:
             clean = range(min(indexer.first + 1, len(job.segments)))
             indexer.index_clean(index, [at for at in clean if at not in skipped])
         indexed_ms = self._clock_ms()
-        self._rewrite(index, facts, skipped, filter_point)
+        self._rewrite(index, summaries, skipped, filter_point)
         return self._result(index, started_ms, indexed_ms)
 
-    def _read_facts(self) -> Mapping[int, SegmentFacts]:
-        """Return the known facts of the completely clean segments, by their places."""
+    def _read_summaries(self) -> Mapping[int, SegmentSummary]:
+        """Return the summaries of the completely clean segments, by their places."""
         job = self._job
         ends = [segment.base_offset for segment in job.segments[1:]]
         known = (
-            (at, read_facts(job.segments[at]))
+            (at, read_summary(job.segments[at]))
             for at, end in enumerate([*ends, job.dirty.first_uncleanable_offset])
             if end <= job.dirty.first_dirty_offset
         )
-        return {at: facts for at, facts in known if facts is not None}
+        return {at: summary for at, summary in known if summary is not None}
 
     def _skip(
-        self, index: DirtyIndex, facts: Mapping[int, SegmentFacts], filter_point: int
+        self, index: DirtyIndex, summaries: Mapping[int, SegmentSummary], filter_point: int
     ) -> set[int]:
         """Choose the clean segments in which nothing can be obsolete or expired."""
         return {
             at
-            for at, one in facts.items()
+            for at, one in summaries.items()
             if not one.must_read
             and (one.next_horizon_ms is None or one.next_horizon_ms > self._job.now_ms)
             and self._has_no_dirty_key(index, at, one, filter_point)
         }
 
     def _has_no_dirty_key(
-        self, index: DirtyIndex, at: int, facts: SegmentFacts, filter_point: int
+        self, index: DirtyIndex, at: int, summary: SegmentSummary, filter_point: int
     ) -> bool:
         if index.key_count == 0:
             return True
-        if index.filter_hashes is None or not facts.has_filter or facts.point != filter_point:
+        if index.filter_hashes is None or not summary.has_filter or summary.point != filter_point:
             return False
         keys = read_filter(self._job.segments[at])
         return keys is not None and not keys.may_have_any(index.filter_hashes)
@@ -144,7 +141,7 @@ class _Run:
     def _rewrite(
         self,
         index: DirtyIndex,
-        facts: Mapping[int, SegmentFacts],
+        summaries: Mapping[int, SegmentSummary],
         skipped: set[int],
         filter_point: int,
     ) -> None:
@@ -155,32 +152,25 @@ class _Run:
             self._make_durable(end_offset)
         ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
         rewriter = Rewriter(
-            job,
-            index,
-            fs=self._fs,
-            aborted=self._aborted,
-            counters=self._counters,
-            before_io=self._before_io,
-            filter_point=filter_point,
-            is_dry=self._propose is None,
+            self._cleaning, index, filter_point=filter_point, is_dry=self._propose is None
         )
         if job.settings.must_verify and self._propose is not None:
             self._proof = Proof(
                 job,
                 fs=self._fs,
-                aborted=self._aborted,
+                aborted=self._cleaning.aborted,
                 end_offset=end_offset,
                 before_io=self._before_io,
             )
         for group in self._groups(segments):
             if len(group) == 1 and group.start in skipped:
-                self._pass_over(segments[group.start], facts[group.start])
+                self._pass_over(segments[group.start], summaries[group.start])
                 continue
             old = segments[group.start : group.stop]
             end = ends[group.stop - 1]
             rewritten = rewriter.rewrite(group, end)
-            if end <= end_offset and rewritten.facts.next_horizon_ms is not None:
-                self._horizons.append(rewritten.facts.next_horizon_ms)
+            if end <= end_offset and rewritten.summary.next_horizon_ms is not None:
+                self._horizons.append(rewritten.summary.next_horizon_ms)
             self._settle(old, rewritten, is_clean=end <= end_offset)
 
     def _make_durable(self, end_offset: int) -> None:
@@ -207,7 +197,7 @@ class _Run:
         )
         return [part for group in groups for part in split_settled(log_bytes, group)]
 
-    def _pass_over(self, segment: Segment, facts: SegmentFacts) -> None:
+    def _pass_over(self, segment: Segment, summary: SegmentSummary) -> None:
         if self._proof is not None:
             self._proof.check([segment], [segment])
         counters = self._counters
@@ -215,13 +205,13 @@ class _Run:
         counters.segments_skipped += 1
         counters.start_bytes += segment.size_bytes
         counters.end_bytes += segment.size_bytes
-        counters.start_records += facts.record_count
-        counters.end_records += facts.record_count
-        if facts.next_horizon_ms is not None:
-            self._horizons.append(facts.next_horizon_ms)
+        counters.start_records += summary.record_count
+        counters.end_records += summary.record_count
+        if summary.next_horizon_ms is not None:
+            self._horizons.append(summary.next_horizon_ms)
 
     def _settle(self, old: Sequence[Segment], rewritten: Rewritten, *, is_clean: bool) -> None:
-        """Exchange a group for its rewritten segment, and write the segment's facts."""
+        """Exchange a group for its rewritten segment, and write the segment's summary."""
         made = rewritten.segment
         if self._propose is None:
             return
@@ -240,8 +230,8 @@ class _Run:
                 raise
         if is_clean:
             try:
-                write_facts(made or old[0], rewritten.facts, rewritten.keys)
-            except DiskFailure as error:  # The facts only save work.
+                write_summary(made or old[0], rewritten.summary, rewritten.keys)
+            except DiskFailure as error:  # The summary only saves work.
                 logger.warning("could not write a key filter: %s", error)
 
     def _make_spill(self, record_count: int) -> Spill:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from odradek.cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
+from odradek.cleaner.passes.cleaning import Cleaning
 from odradek.cleaner.passes.hashing import HashKey
 from odradek.cleaner.passes.mapping import ORDINAL_MAX, SPILL_COLUMNS, SpillRows
 from odradek.cleaner.passes.offset_map import (
@@ -28,9 +29,8 @@ from odradek.cleaner.passes.offset_map import (
     SLOT_BYTES,
     OffsetMap,
 )
+from odradek.cleaner.passes.ordinals import Numbering, Ordinals
 from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
-from odradek.cleaner.passes.stats import Counters
-from odradek.cleaner.rules.job import CleaningJob
 from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.config.values import INT64_MAX
@@ -51,7 +51,6 @@ from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.intrinsics import Words
 from odradek.protocol.records import Bytes, Table
-from odradek.storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,6 @@ logger = logging.getLogger(__name__)
 _RECORD_BYTES = 16
 _ANY_VERDICT = 0xFF
 
-AbortedSource: TypeAlias = Callable[[int, int], list[AbortedTransaction]]
 MakeSpill: TypeAlias = Callable[[int], Spill]  # from the number of records that may be spilled
 
 
@@ -75,46 +73,12 @@ def control_type(chunk: Chunk, row: int) -> ControlType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
-    """The ordinals of a segment's numbered records, which are its clean or its dirty ones."""
-
-    first: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
 class _CutBatch:
     """A batch of which only the later records are dirty."""
 
     data: Bytes
     batch: Table  # one row
     ordinal: Table
-
-
-class Ordinals:
-    """Numbers the records of batches as they come."""
-
-    def __init__(self, first_dirty_offset: int, start: int) -> None:
-        self._first_dirty_offset = first_dirty_offset
-        self.next = start
-
-    def number(self, batches: Table, *, dirty: bool) -> Table:
-        """Return each batch's first ordinal, NO_ORDINAL for batches on the other side."""
-        counts = batches[:, COUNT]
-        # Offsets grow, so nearly always all batches are on the same side.
-        edges = batches[[0, -1], LAST_OFFSET].tolist()
-        is_dirty = [offset >= self._first_dirty_offset for offset in edges]
-        if is_dirty == [not dirty, not dirty]:
-            return np.full(len(batches), NO_ORDINAL)
-        counted = None
-        if is_dirty != [dirty, dirty]:
-            counted = (batches[:, LAST_OFFSET] >= self._first_dirty_offset) == dirty
-            counts = np.where(counted, counts, 0)
-        ends = np.cumsum(counts)
-        ends += self.next
-        self.next = int(ends[-1])
-        ends -= counts
-        return ends if counted is None else np.where(counted, ends, NO_ORDINAL)
 
 
 class DirtyIndex:
@@ -137,20 +101,17 @@ class Indexer:
 
     def __init__(
         self,
-        job: CleaningJob,
+        cleaning: Cleaning,
         *,
-        aborted: AbortedSource,
         hash_key: HashKey,
-        counters: Counters,
-        before_io: Callable[[int], None],
         make_spill: MakeSpill,
         filter_point: int | None,
     ) -> None:
         """With a `filter_point` keys are also hashed for the filters of clean segments."""
-        self._job, self._aborted = job, aborted
-        self._hash_key, self._counters, self._before_io = hash_key, counters, before_io
-        self._make_spill, self._filter_point = make_spill, filter_point
-        dirty = job.dirty
+        self._job, self._aborted = cleaning.job, cleaning.aborted
+        self._counters, self._before_io = cleaning.counters, cleaning.before_io
+        self._hash_key, self._make_spill, self._filter_point = hash_key, make_spill, filter_point
+        job, dirty = self._job, self._job.dirty
         # A segment ends where the next one begins.
         self._ends = [s.base_offset for s in job.segments[1:]] + [dirty.first_uncleanable_offset]
         self.first = sum(end <= dirty.first_dirty_offset for end in self._ends)
@@ -267,12 +228,8 @@ class Indexer:
     def _chunks(self, at: int, *, checks_crc: bool = True) -> Iterator[Chunk]:
         # From the segment's start, even where only its end is dirty: entries of older formats
         # are grouped into the same batches as when they are rewritten.
-        segment = self._job.segments[at]
         return read_chunks(
-            segment.log,
-            start=0,
-            end=segment.size_bytes,
-            offset_min=segment.base_offset,
+            self._job.segments[at],
             chunk_bytes=self._job.settings.chunk_bytes,
             max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
             before_read=self._before_io,

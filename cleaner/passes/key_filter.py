@@ -1,4 +1,4 @@
-"""The filter of a clean segment's keys: built, queried, written, read (drawn in `facts`)."""
+"""The filter of a clean segment's keys: built, queried, written, read (drawn in `summary`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numba import types
 
 from odradek.cleaner.passes.chunks import Piece
 from odradek.cleaner.passes.emission import OUT_COUNT, OUT_HORIZON, OUT_ROW
-from odradek.cleaner.passes.facts import (
+from odradek.cleaner.passes.hashing import UINT64, hash_for_filter
+from odradek.cleaner.passes.summary import (
     HAS_FILTER,
     HEADER,
     HEADER_BYTES,
     MAGIC,
     MUST_READ,
     VERSION,
-    SegmentFacts,
+    SegmentSummary,
 )
-from odradek.cleaner.passes.hashing import UINT64, hash_for_filter
 from odradek.cleaner.rules.verdicts import DISCARD, DROPPED, KEEP
 from odradek.protocol.batch_scan import ATTRIBUTES, COUNT
 from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -147,8 +147,8 @@ def hash_survivors(
     return found
 
 
-class GatheredFacts:
-    """The facts that a cleaning collects about a segment while it reads or writes it."""
+class SummaryBuilder:
+    """Collects the summary of a segment while a cleaning reads or writes it."""
 
     def __init__(self, point: int, keys_max: int) -> None:
         """A segment of more keys than `keys_max` gets no filter: sorting takes memory."""
@@ -194,10 +194,10 @@ class GatheredFacts:
         if self._key_count > self._keys_max:
             self._hashes = None
 
-    def take(self, base_offset: int, size_bytes: int) -> tuple[SegmentFacts, KeyFilter | None]:
-        """Return the facts of the segment that holds the batches, and its filter."""
+    def take(self, base_offset: int, size_bytes: int) -> tuple[SegmentSummary, KeyFilter | None]:
+        """Return the summary of the segment that holds the batches, and its filter."""
         keys = None if self._hashes is None else KeyFilter.of(self._hashes)
-        facts = SegmentFacts(
+        summary = SegmentSummary(
             base_offset,
             size_bytes,
             self._record_count,
@@ -206,7 +206,7 @@ class GatheredFacts:
             self._point,
             has_filter=keys is not None,
         )
-        return facts, keys
+        return summary, keys
 
 
 def read_filter(segment: Segment) -> KeyFilter | None:
@@ -229,26 +229,26 @@ def read_filter(segment: Segment) -> KeyFilter | None:
     return None
 
 
-def write_facts(segment: Segment, facts: SegmentFacts, keys: KeyFilter | None) -> None:
-    """Write a segment's facts, and its filter if there is one. Raises DiskFailure.
+def write_summary(segment: Segment, summary: SegmentSummary, keys: KeyFilter | None) -> None:
+    """Write a segment's summary, and its filter if there is one. Raises DiskFailure.
 
     The file is not synced: after a crash, a partly written one has a wrong checksum.
     """
-    flags = MUST_READ * facts.must_read | HAS_FILTER * (keys is not None)
+    flags = MUST_READ * summary.must_read | HAS_FILTER * (keys is not None)
     starts, fingerprints = (b"", b"")
     if keys is not None:
         starts = keys.starts.astype("<u4").tobytes()
         fingerprints = keys.fingerprints.astype("<u4").tobytes()
-    horizon = -1 if facts.next_horizon_ms is None else facts.next_horizon_ms
+    horizon = -1 if summary.next_horizon_ms is None else summary.next_horizon_ms
     header = HEADER.pack(
         MAGIC,
         VERSION,
         flags,
-        facts.base_offset,
-        facts.size_bytes,
-        facts.record_count,
+        summary.base_offset,
+        summary.size_bytes,
+        summary.record_count,
         horizon,
-        facts.point,
+        summary.point,
         len(fingerprints) // 4,
         keys.bucket_bits if keys is not None else 0,
         crc32c(starts + fingerprints),

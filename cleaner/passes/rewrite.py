@@ -7,7 +7,7 @@ before it is proposed. A segment that would not change keeps its files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from odradek.cleaner.passes import emission
 from odradek.cleaner.passes.chunks import Chunk, Piece, pieces, read_chunks
+from odradek.cleaner.passes.cleaning import Cleaning
 from odradek.cleaner.passes.emission import (
     EMPTIED,
     OUT_COUNT,
@@ -25,12 +26,11 @@ from odradek.cleaner.passes.emission import (
     UNCHANGED,
     Mask,
 )
-from odradek.cleaner.passes.facts import SegmentFacts
-from odradek.cleaner.passes.indexing import AbortedSource, DirtyIndex, Ordinals, control_type
-from odradek.cleaner.passes.key_filter import GatheredFacts, KeyFilter
+from odradek.cleaner.passes.indexing import DirtyIndex, control_type
+from odradek.cleaner.passes.key_filter import KeyFilter, SummaryBuilder
+from odradek.cleaner.passes.ordinals import Ordinals
 from odradek.cleaner.passes.output import CleanedSegment
-from odradek.cleaner.passes.stats import Counters
-from odradek.cleaner.rules.job import CleaningJob
+from odradek.cleaner.passes.summary import SegmentSummary
 from odradek.cleaner.rules.keep import (
     BatchFacts,
     BatchVerdict,
@@ -63,7 +63,7 @@ from odradek.protocol.batches import (
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.records import Bytes, Table
 from odradek.storage.errors import CorruptFile
-from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.files import Buffer
 from odradek.storage.segment import LOG, Segment
 from odradek.storage.transactions import pack_aborted
 
@@ -73,7 +73,7 @@ class Rewritten:
     """The result of rewriting a group of segments."""
 
     segment: Segment | None  # the new segment; None if the only one stays, or in a dry run
-    facts: SegmentFacts
+    summary: SegmentSummary
     keys: KeyFilter | None
 
 
@@ -82,22 +82,18 @@ class Rewriter:
 
     def __init__(
         self,
-        job: CleaningJob,
+        cleaning: Cleaning,
         index: DirtyIndex,
         *,
-        fs: FileSystem,
-        aborted: AbortedSource,
-        counters: Counters,
-        before_io: Callable[[int], None],
         filter_point: int,
         is_dry: bool,
     ) -> None:
         """A dry run writes nothing, and creates no segments."""
-        self._is_dry = is_dry
-        self._job, self._index, self._fs = job, index, fs
-        self._aborted, self._counters, self._before_io = aborted, counters, before_io
-        self._filter_point = filter_point
+        self._job, self._fs, self._aborted = cleaning.job, cleaning.fs, cleaning.aborted
+        self._counters, self._before_io = cleaning.counters, cleaning.before_io
+        self._index, self._filter_point, self._is_dry = index, filter_point, is_dry
         self._transactions = CleanedTransactions()
+        job = self._job
         horizon_ms = job.now_ms + job.config.delete_retention_ms
         # As in Kafka: a horizon beyond the largest timestamp is not set yet.
         self._horizon_ms = horizon_ms if horizon_ms <= INT64_MAX else -1
@@ -116,7 +112,7 @@ class Rewriter:
         group = self._job.segments[places.start : places.stop]
         interval_bytes = self._job.config.index_interval_bytes
         target = CleanedSegment(self._fs, group[0], interval_bytes, is_dry=self._is_dry)
-        self._gathered = GatheredFacts(self._filter_point, self._filter_keys_max)
+        self._summary = SummaryBuilder(self._filter_point, self._filter_keys_max)
         try:
             ends = [segment.base_offset for segment in group[1:]] + [end_offset]
             for at, segment, end in zip(places, group, ends, strict=True):
@@ -139,8 +135,8 @@ class Rewriter:
             self._counters.segments_written += 1
         else:
             self._counters.segments_kept += 1
-        facts, keys = self._gathered.take(group[0].base_offset, target.size_bytes)
-        return Rewritten(made, facts, keys)
+        summary, keys = self._summary.take(group[0].base_offset, target.size_bytes)
+        return Rewritten(made, summary, keys)
 
     @cached_property
     def _legacy_horizon_ms(self) -> int:
@@ -166,10 +162,7 @@ class Rewriter:
             Ordinals(self._index.start_offset, one.first) if one else None for one in numberings
         )
         for chunk in read_chunks(
-            segment.log,
-            start=0,
-            end=segment.size_bytes,
-            offset_min=segment.base_offset,
+            segment,
             chunk_bytes=self._job.settings.chunk_bytes,
             max_decompressed_bytes=config.max_decompressed_message_bytes,
             before_read=self._before_io,
@@ -302,7 +295,7 @@ class Rewriter:
             survivors,
         )
         survivors = survivors[:count]
-        self._gathered.add(piece, survivors, self._positions, self._fates, judged)
+        self._summary.add(piece, survivors, self._positions, self._fates, judged)
         is_unchanged = (
             count == len(piece.batches)
             and not survivors[:, OUT_HOW].any()

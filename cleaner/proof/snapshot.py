@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The facts of a log that the loop notes; a snapshot also opens a file for each segment."""
+    """The state of a log that the loop notes; a snapshot also holds the file of each segment."""
 
     name: str
     start_offset: int

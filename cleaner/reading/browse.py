@@ -19,7 +19,7 @@ from typing import Protocol
 
 from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
 from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
-from odradek.cleaner.reading.excerpts import Bounds, Excerpt, View
+from odradek.cleaner.reading.excerpts import Bounds, Excerpt, RecordPlace
 from odradek.cleaner.reading.unpacked import Unpacked
 from odradek.cleaner.rules.key_tokens import token_of
 from odradek.protocol.record_places import Walker
@@ -45,7 +45,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one look: it ends after the step that reaches one of them.
+    """The limits of one search: it ends after the step that reaches one of them.
 
     Steps are excerpts, blocks, batches and chunks.
     """
@@ -63,7 +63,7 @@ class Newest(Protocol):
     search: bytes
     """The bytes that each wanted record contains."""
 
-    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+    def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
         """Return at most `count_max` wanted records."""
 
 
@@ -73,7 +73,7 @@ class Matching:
     def __init__(self, search: bytes = b"") -> None:
         self.search = search
 
-    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+    def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
         """Return the newest."""
         search = self.search
         if search:
@@ -93,9 +93,9 @@ class LatestOnly:
         self.search = search
         self._seen: set[bytes] = set()
 
-    def __call__(self, records: Iterable[View], count_max: int) -> list[View]:
+    def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
         """Return the newest records of keys that have not been seen yet."""
-        newest: dict[bytes, View] = {}
+        newest: dict[bytes, RecordPlace] = {}
         for record in records:
             if not record.key_holds(self.search):
                 continue
@@ -124,32 +124,33 @@ def browse(
 ) -> Found:
     """Find the newest wanted records that are committed, below an offset; runs in a thread.
 
-    Stops at a limit, and returns the offset where the next look continues: a small batch may hold
-    very many records, or unpack to very many bytes. Raises CorruptFile for damage in the way,
-    DiskFailure, and the errors of `before_io`, which is also called for each block.
+    Stops at a limit, and returns the offset where the next search continues: a small batch may
+    hold very many records, or unpack to very many bytes. Raises CorruptFile for damage in the
+    way, DiskFailure, and the errors of `before_io`, which is also called for each block.
     """
     end_offset = snapshot.stable_offset
     if before_offset is not None:
         end_offset = min(end_offset, before_offset)
-    look = _Look(snapshot, end_offset, newest, limits, bounds, before_io, Walker(load_kernels))
+    walker = Walker(load_kernels)
+    search = _Search(snapshot, end_offset, newest, limits, bounds, before_io, walker)
     read_bytes = 0
     for chunk, first_offset, size_bytes in _chunks(snapshot, end_offset, before_io):
         for batch in reversed(chunk):
-            stop_offset = look.add(batch)
+            stop_offset = search.add(batch)
             if stop_offset is not None:
-                return look.end(stop_offset, read_bytes + size_bytes)
+                return search.end(stop_offset, read_bytes + size_bytes)
         read_bytes += size_bytes
-        # A whole chunk may lie above the end offset: a look from there would find nothing new.
+        # A whole chunk may lie above the end offset: a search from there would find nothing new.
         if read_bytes >= limits.read_bytes_max and (
             snapshot.start_offset < first_offset < end_offset
         ):
-            return look.end(first_offset, read_bytes)
-    return look.end(None, read_bytes)
+            return search.end(first_offset, read_bytes)
+    return search.end(None, read_bytes)
 
 
 @dataclass(slots=True)
-class _Look:
-    """The state of one look; its thread owns it."""
+class _Search:
+    """The state of one search; its thread owns it."""
 
     snapshot: Snapshot
     end_offset: int
@@ -168,7 +169,7 @@ class _Look:
         self.aborted = AbortedRanges(self.snapshot.aborted)
 
     def add(self, batch: Stored) -> int | None:
-        """Search a batch; return the offset below which the next look continues, or None."""
+        """Search a batch; return the offset below which the next search continues, or None."""
         header, start_offset = batch.header, self.snapshot.start_offset
         if header.is_control or self.aborted.hold(header):
             return None
@@ -193,7 +194,7 @@ class _Look:
         return Found(self.found, before_offset, read_bytes, self.unpacked_bytes, self.decoded)
 
     def _add_block(self, unpacked: Unpacked, block: int) -> bool:
-        """Search a block; return whether the look has all records that it may return."""
+        """Search a block; return whether the search has all records that it may return."""
         limits = self.limits
         if not unpacked.holds(self.newest.search, block):
             self.decoded += max(unpacked.count(block) // _PASSED_OVER_PART, 1)
@@ -201,10 +202,10 @@ class _Look:
         self.decoded += unpacked.count(block)
         start_offset, end_offset = self.snapshot.start_offset, self.end_offset
         shown = (
-            view for view in unpacked.views(block) if start_offset <= view.offset < end_offset
+            place for place in unpacked.records(block) if start_offset <= place.offset < end_offset
         )
-        for view in self.newest(shown, limits.records_max - len(self.found)):
-            self.found.append(unpacked.excerpt(view, self.bounds))
+        for place in self.newest(shown, limits.records_max - len(self.found)):
+            self.found.append(unpacked.excerpt(place, self.bounds))
             self.found_bytes += self.found[-1].size_bytes
             if self.found_bytes >= limits.found_bytes_max:
                 return True

@@ -53,8 +53,8 @@ class Excerpt:
 
 
 @dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
-class View:
-    """A record's place in a section, which stays in memory as long as the view does.
+class RecordPlace:
+    """A record's place in a section, which stays in memory as long as the place does.
 
     Lengths are -1 for null. `headers_position` is -1 in a format without headers.
     """

@@ -57,9 +57,9 @@ def find_latest(
             if header.is_control or aborted.hold(header):
                 continue
             unpacked = Unpacked(batch, snapshot.decompressed_bytes_max, walker)
-            view = unpacked.last_with_key(key)
-            if view is not None and view.offset >= snapshot.start_offset:
-                found = unpacked.excerpt(view, bounds)
+            place = unpacked.last_with_key(key)
+            if place is not None and place.offset >= snapshot.start_offset:
+                found = unpacked.excerpt(place, bounds)
         if found is not None:
             return Latest(partition, found)
     return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.cleaner.proof.stored import Stored
-from odradek.cleaner.reading.excerpts import Bounds, Excerpt, View, holds
+from odradek.cleaner.reading.excerpts import Bounds, Excerpt, RecordPlace, holds
 from odradek.protocol.batches import MAGIC, BatchHeader, Record, record_section
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import decode_stored
@@ -29,7 +29,7 @@ class Unpacked:
         """Unpack a batch. Raises CorruptFile."""
         self._batch, self._walker = batch, walker
         self._header = header = batch.header
-        self._old: list[View] | None = None
+        self._old: list[RecordPlace] | None = None
         self._section = b""
         self._places: list[int] | None = None
         try:
@@ -40,7 +40,7 @@ class Unpacked:
                 )
             else:
                 records = decode_stored(batch.data, 0, decompressed_bytes_max)
-                self._old = [_view(record) for record in records]
+                self._old = [_place_of(record) for record in records]
         except ProtocolError as error:
             raise batch.damage(str(error)) from error
 
@@ -70,9 +70,9 @@ class Unpacked:
 
     def first_offset(self, block: int) -> int:
         """Return the offset of a block's first record. Raises CorruptFile."""
-        return next(self.views(block)).offset
+        return next(self.records(block)).offset
 
-    def views(self, block: int) -> Iterator[View]:
+    def records(self, block: int) -> Iterator[RecordPlace]:
         """Yield a block's records, oldest first. Raises CorruptFile."""
         if self._old is not None:
             yield from self._old
@@ -82,9 +82,9 @@ class Unpacked:
             for _ in range(self.count(block)):
                 if at == end:
                     raise InvalidRecord(RecordStatus.MISSING_RECORDS)
-                view = _locate(self._header, self._section, at, end)
-                at = view.end
-                yield view
+                place = _locate(self._header, self._section, at, end)
+                at = place.end
+                yield place
             if at != end:
                 raise InvalidRecord(
                     RecordStatus.TRAILING_BYTES, f"{end - at} bytes after the last record"
@@ -92,7 +92,7 @@ class Unpacked:
         except ProtocolError as error:
             raise self._batch.damage(str(error)) from error
 
-    def last_with_key(self, key: bytes) -> View | None:
+    def last_with_key(self, key: bytes) -> RecordPlace | None:
         """Return the last record with a key, None when there is none. Raises CorruptFile."""
         if self._old is not None:
             return next((one for one in reversed(self._old) if one.key == key), None)
@@ -105,10 +105,10 @@ class Unpacked:
         except ProtocolError as error:
             raise self._batch.damage(str(error)) from error
 
-    def excerpt(self, view: View, bounds: Bounds) -> Excerpt:
+    def excerpt(self, place: RecordPlace, bounds: Bounds) -> Excerpt:
         """Copy the parts of a record within the bounds. Raises CorruptFile."""
         try:
-            return view.excerpt(bounds)
+            return place.excerpt(bounds)
         except ProtocolError as error:
             raise self._batch.damage(str(error)) from error
 
@@ -127,11 +127,11 @@ class Unpacked:
         return self._places
 
 
-def _locate(header: BatchHeader, section: bytes, position: int, end: int) -> View:
+def _locate(header: BatchHeader, section: bytes, position: int, end: int) -> RecordPlace:
     record_end, delta, offset_delta, *rest = locate_record(section, position, end)
     is_append_time = header.is_log_append_time
     key_position, key_length, value_position, value_length, headers_position = rest
-    return View(
+    return RecordPlace(
         section,
         wrap_int64(header.base_offset + offset_delta),
         header.max_timestamp if is_append_time else wrap_int64(header.base_timestamp + delta),
@@ -144,10 +144,10 @@ def _locate(header: BatchHeader, section: bytes, position: int, end: int) -> Vie
     )
 
 
-def _view(record: Record) -> View:
-    """Return a record of an older format as a view of a section of its own."""
+def _place_of(record: Record) -> RecordPlace:
+    """Return a record of an older format as the place in a section of its own."""
     key, value = record.key or b"", record.value or b""
-    return View(
+    return RecordPlace(
         key + value,
         record.offset,
         record.timestamp,

@@ -1,4 +1,4 @@
-"""Predicts when a log will be cleaned, if nothing is appended to it: pure, over a frozen view.
+"""Predicts when a log will be cleaned, if nothing is appended to it: pure, over frozen facts.
 
 In an unchanged log, the reasons for a cleaning come with time and never go: segments grow old
 enough for min.compaction.lag.ms, records too old for max.compaction.lag.ms, tombstones expire, a
@@ -13,14 +13,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import DirtyRange, dirty_range, expiry_due_ms, reason_to_clean
 from odradek.cleaner.rules.quarantine import Standing
-from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
 from odradek.config.values import INT64_MAX
 
 
 def announced_ms(
-    log: LogView,
+    log: LogFacts,
     checkpoint: int | None,
     now_ms: int,
     standing: Standing,
@@ -51,7 +51,7 @@ def announced_ms(
 
 
 def due_ms(
-    log: LogView, checkpoint: int | None, now_ms: int, *, horizon_ms: int | None = None
+    log: LogFacts, checkpoint: int | None, now_ms: int, *, horizon_ms: int | None = None
 ) -> int | None:
     """Return when there is a reason to clean a log, None when time alone brings no reason."""
     return first_moment(
@@ -64,7 +64,7 @@ def due_ms(
 
 
 def first_moment(
-    log: LogView,
+    log: LogFacts,
     checkpoint: int | None,
     start_ms: int,
     holds: Callable[[DirtyRange], bool],
@@ -87,19 +87,19 @@ def first_moment(
     return moments[at] if at < len(moments) else None
 
 
-def _sealed(log: LogView, active: ActiveSegment, sealed_at_ms: int) -> LogView:
+def _sealed(log: LogFacts, active: ActiveSegment, sealed_at_ms: int) -> LogFacts:
     """Return the state of a log after max.compaction.lag.ms has sealed its active segment."""
-    sealed = SegmentView(
+    sealed = SegmentFacts(
         active.base_offset,
         active.size_bytes,
         active.largest_timestamp if log.config.min_compaction_lag_ms > 0 else None,
         sealed_at_ms - log.config.max_compaction_lag_ms - 1,
     )
-    segments = (*log.segments[:-1], sealed, SegmentView(log.log_end_offset, 0))
+    segments = (*log.segments[:-1], sealed, SegmentFacts(log.log_end_offset, 0))
     return replace(log, segments=segments)
 
 
-def _changes(log: LogView) -> Iterator[int]:
+def _changes(log: LogFacts) -> Iterator[int]:
     """Yield the moments at which segments become old enough, or too old."""
     min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
     for segment in log.segments:

@@ -1,4 +1,4 @@
-"""Decides which log to compact, how far, and in which pieces: pure, over frozen views.
+"""Decides which log to compact, how far, and in which pieces: pure, over frozen facts.
 
 The words are Kafka's. A log's head, from its first dirty offset on, has not been cleaned; its
 tail has. The ratio of cleanable bytes measures how filthy a log is. Source: LogCleanerManager,
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from odradek.cleaner.rules.view import LogView, SegmentView
+from odradek.cleaner.rules.facts import LogFacts, SegmentFacts
 
 # The widest range of offsets that a segment's indexes can name.
 OFFSET_SPAN_MAX = 2**31 - 1
@@ -84,7 +84,7 @@ class SegmentSizes:
 
 
 def dirty_range(
-    log: LogView, checkpoint: int | None, now_ms: int, horizon_ms: int | None = None
+    log: LogFacts, checkpoint: int | None, now_ms: int, horizon_ms: int | None = None
 ) -> DirtyRange:
     """Find the range of a log that can be cleaned; it begins where the clean part ends.
 
@@ -110,7 +110,7 @@ def dirty_range(
     )
 
 
-def clean_range(log: LogView, dirty: DirtyRange) -> DirtyRange:
+def clean_range(log: LogFacts, dirty: DirtyRange) -> DirtyRange:
     """Return the range of a cleaning that only removes expired tombstones and markers.
 
     Such a cleaning leaves dirty records alone: if it cleaned them too, it would give each new
@@ -129,7 +129,7 @@ def expiry_due_ms(horizon_ms: int, delete_retention_ms: int) -> int:
     return horizon_ms + delete_retention_ms // _EXPIRY_RUNS
 
 
-def reason_to_clean(log: LogView, dirty: DirtyRange) -> Reason | None:
+def reason_to_clean(log: LogFacts, dirty: DirtyRange) -> Reason | None:
     """Return the reason to clean a log now, None when there is none."""
     if dirty.cleanable_bytes > 0:
         if dirty.overdue_ms > 0:
@@ -211,7 +211,7 @@ def split_settled(sizes: Sequence[int], group: range) -> Iterator[range]:
 
 
 def _first_dirty_offset(
-    log: LogView, checkpoint: int | None
+    log: LogFacts, checkpoint: int | None
 ) -> tuple[int, CheckpointProblem | None]:
     if checkpoint is None:
         return log.log_start_offset, None
@@ -222,7 +222,7 @@ def _first_dirty_offset(
     return checkpoint, None
 
 
-def _first_uncleanable_offset(log: LogView, first_dirty: int, now_ms: int) -> tuple[int, Bound]:
+def _first_uncleanable_offset(log: LogFacts, first_dirty: int, now_ms: int) -> tuple[int, Bound]:
     bounds = [
         (log.segments[-1].base_offset, Bound.ACTIVE_SEGMENT),
         (log.last_stable_offset, Bound.LAST_STABLE_OFFSET),
@@ -238,7 +238,7 @@ def _first_uncleanable_offset(log: LogView, first_dirty: int, now_ms: int) -> tu
     return min(bounds, key=lambda bound: bound[0])
 
 
-def _overdue_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
+def _overdue_ms(log: LogFacts, first_dirty: int, now_ms: int) -> int:
     firsts = [
         s.first_timestamp
         for s in _segments_from(log.segments, first_dirty)[:-1]
@@ -248,14 +248,14 @@ def _overdue_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
     return max(0, until_ms - min(firsts)) if firsts else 0
 
 
-def _expired_ms(log: LogView, horizon_ms: int | None, now_ms: int) -> int | None:
+def _expired_ms(log: LogFacts, horizon_ms: int | None, now_ms: int) -> int | None:
     if horizon_ms is None:
         return None
     late_ms = now_ms - expiry_due_ms(horizon_ms, log.config.delete_retention_ms)
     return late_ms if late_ms >= 0 else None
 
 
-def _segments_from(segments: Iterable[SegmentView], offset: int) -> list[SegmentView]:
+def _segments_from(segments: Iterable[SegmentFacts], offset: int) -> list[SegmentFacts]:
     """Return the segments from the one that holds an offset on; at least the active one."""
     found = list(segments)
     while len(found) > 1 and found[1].base_offset <= offset:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from odradek.cleaner.rules.facts import LogFacts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
-from odradek.cleaner.rules.view import LogView
 from odradek.config.topic import TopicConfig
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.errors import CorruptFile, DiskFailure
@@ -57,7 +57,7 @@ class Standing:
             return False
         return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
 
-    def reason(self, log: LogView, dirty: DirtyRange) -> Reason | None:
+    def reason(self, log: LogFacts, dirty: DirtyRange) -> Reason | None:
         """Return the reason to clean the log as soon as possible, None when there is none."""
         return reason_to_clean(log, dirty) if self.quarantined is None else Reason.RETRY
 

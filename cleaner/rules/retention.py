@@ -1,6 +1,6 @@
 """Decides which segments to delete, by age, by size, or by the log start offset.
 
-Pure: it reads frozen views and returns a plan, which the event loop carries out. Retention has
+Pure: it reads frozen facts and returns a plan, which the event loop carries out. Retention has
 its own schedule, and never waits for a compaction. Source: UnifiedLog.deleteOldSegments of
 Kafka 4.3.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from odradek.cleaner.rules.view import SegmentView
+from odradek.cleaner.rules.facts import SegmentFacts
 from odradek.config.topic import TopicConfig
 
 
@@ -28,7 +28,7 @@ class Deletion:
 
 def plan_deletion(
     config: TopicConfig,
-    segments: Iterable[SegmentView],
+    segments: Iterable[SegmentFacts],
     *,
     log_start_offset: int,
     log_end_offset: int,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from odradek.cleaner.rules.due import announced_ms, first_moment
+from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range
 from odradek.cleaner.rules.quarantine import Standing
-from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
 from odradek.config.values import INT64_MAX
 
 Value = str | int | float | bool | None
@@ -76,7 +76,7 @@ class OpenTransaction:
 class Facts:
     """All facts that the answer depends on, at one moment."""
 
-    log: LogView
+    log: LogFacts
     checkpoint: int | None
     standing: Standing
     threads: Threads
@@ -269,7 +269,7 @@ def _limits(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
     )  # fmt: skip
 
 
-def _first_young(log: LogView, first_dirty: int, now_ms: int) -> SegmentView | None:
+def _first_young(log: LogFacts, first_dirty: int, now_ms: int) -> SegmentFacts | None:
     """Return the first sealed dirty segment that min.compaction.lag.ms holds back."""
     old_ms = now_ms - log.config.min_compaction_lag_ms
     ends = [segment.base_offset for segment in log.segments[1:]]

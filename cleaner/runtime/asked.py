@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.facts import largest_timestamp, note_state, read_facts
 from odradek.cleaner.rules.policy import Bound, DirtyRange, dirty_range
-from odradek.cleaner.rules.view import glance_at, largest_timestamp, view_log
 from odradek.cleaner.runtime.progress import CleanerOffsets, Progress
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.log import Log
@@ -51,7 +51,7 @@ class _Asked:
 
 
 class AskedQueue:
-    """The requests by log, waiting or in progress; owned by the desk."""
+    """The requests by log, waiting or in progress; owned by the scheduler."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, _Asked] = {}
@@ -134,8 +134,8 @@ def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
     if lag_ms > 0 and largest_timestamp(active) > now_ms - lag_ms:
         return False
     checkpoint = offsets.cleaner_offsets.get((log.topic, log.partition))
-    view = view_log(glance_at(log))
-    if dirty_range(view, checkpoint, now_ms).bound is not Bound.ACTIVE_SEGMENT:
+    facts = read_facts(note_state(log))
+    if dirty_range(facts, checkpoint, now_ms).bound is not Bound.ACTIVE_SEGMENT:
         return False
     log.roll(now_ms, "asked to clean")
     return True

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from odradek.cleaner.rules.facts import SegmentFacts, largest_timestamp
 from odradek.cleaner.rules.retention import Deletion, plan_deletion
-from odradek.cleaner.rules.view import SegmentView, largest_timestamp
 from odradek.config.broker import BrokerConfig
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
@@ -108,20 +108,20 @@ def _carry_out(
 def _plan(log: Log, now_ms: int) -> Deletion | None:
     """Plan a log's deletions by retention; None for a log that cannot be read."""
     try:
-        return _look(log, now_ms)
+        return _find_deletion(log, now_ms)
     except (StorageError, ProtocolError):
         logger.exception("failed to read the age of segments log=%s", log.name)
         return None
 
 
-def _look(log: Log, now_ms: int) -> Deletion | None:
+def _find_deletion(log: Log, now_ms: int) -> Deletion | None:
     config = log.config
     needs_timestamps = config.delete and config.retention_ms >= 0
     segments = log.segments
     # Lazily: mostly the first segment stays, and then no other need be read. A segment that a
     # cleaning has emptied is as old as its file; without an age it would keep all that follow.
-    views = (
-        SegmentView(
+    facts = (
+        SegmentFacts(
             segment.base_offset,
             segment.size_bytes,
             largest_timestamp(segment)
@@ -132,7 +132,7 @@ def _look(log: Log, now_ms: int) -> Deletion | None:
     )
     return plan_deletion(
         config,
-        views,
+        facts,
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         high_watermark=log.high_watermark,

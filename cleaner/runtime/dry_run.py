@@ -7,7 +7,6 @@ threads. It occupies its log while it runs, so that it finds the same as a clean
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
@@ -18,12 +17,12 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.rules.job import CleanerSettings, make_job
 from odradek.cleaner.rules.policy import Reason
-from odradek.cleaner.runtime.desk import Desk, Logs
 from odradek.cleaner.runtime.progress import Running, find_candidate
+from odradek.cleaner.runtime.resources import Resources
+from odradek.cleaner.runtime.scheduler import Logs, Scheduler
 from odradek.config.broker import BrokerConfig
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
-from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 
 
@@ -49,21 +48,12 @@ class DryRuns:
     def __init__(
         self,
         logs: Logs,
-        desk: Desk,
+        scheduler: Scheduler,
         config: Callable[[], BrokerConfig],
-        *,
-        fs: FileSystem,
-        clock_ms: Callable[[], int],
-        random_below: Callable[[int], int],
-        charge: Callable[[int], float],
-        stopping: threading.Event,
-        load_kernels: Callable[[], None],
+        resources: Resources,
     ) -> None:
-        """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
-        self._logs, self._desk, self._config = logs, desk, config
-        self._fs, self._clock_ms, self._random_below = fs, clock_ms, random_below
-        self._charge, self._stopping = charge, stopping
-        self._load_kernels = load_kernels
+        self._logs, self._scheduler, self._config = logs, scheduler, config
+        self._resources = resources
         self._is_busy = False
         self._current: futures.Future[CleanResult | Missing] | None = None
         self._pool = futures.ThreadPoolExecutor(1, thread_name_prefix="cleaner-dry-run")
@@ -81,9 +71,9 @@ class DryRuns:
         """Find the outcome of cleaning a log, until `deadline_s`, a time of time.monotonic()."""
         if self._is_busy:
             return Missing.BUSY
-        if self._desk.progress.standing(log).is_running:
+        if self._scheduler.progress.standing(log).is_running:
             return Missing.CLEANED_NOW
-        now_ms = self._clock_ms()
+        now_ms = self._resources.clock_ms()
         try:
             offsets = self._logs.directory_of(log)
             candidate = find_candidate(log, offsets, now_ms)
@@ -95,19 +85,20 @@ class DryRuns:
         job = make_job(log, candidate.dirty, settings, now_ms, Reason.ASKED)
         running = Running(log, job, offsets, is_dry_run=True)
         self._is_busy = True
-        self._desk.progress.begin(running)
+        self._scheduler.progress.begin(running)
         try:
             self._current = self._pool.submit(self._try, running, deadline_s)
             return await asyncio.wrap_future(self._current)
         finally:
             running.is_aborted = True  # a thread stops when its caller no longer waits
-            self._desk.progress.end(running)
+            self._scheduler.progress.end(running)
             self._is_busy = False
 
     def _try(self, running: Running, deadline_s: float) -> CleanResult | Missing:
         """Clean without an exchange; runs in the thread."""
         # Numba takes a while to load; it is not needed before there is something to clean.
-        self._load_kernels()
+        resources = self._resources
+        resources.load_kernels()
         from odradek.cleaner.passes.clean import clean
 
         def must_stop() -> bool:
@@ -118,10 +109,10 @@ class DryRuns:
         try:
             return clean(
                 running.job,
-                fs=self._fs,
-                random_below=self._random_below,
-                clock_ms=self._clock_ms,
-                before_io=Pace(self._charge, self._stopping, must_stop).before_io,
+                fs=resources.fs,
+                random_below=resources.random_below,
+                clock_ms=resources.clock_ms,
+                before_io=Pace(resources.charge, resources.stopping, must_stop).before_io,
                 propose=None,
             )
         except _OutOfTime:

@@ -19,16 +19,17 @@ from typing import Protocol
 
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.passes.throttle import Throttle
+from odradek.cleaner.rules.facts import active_segment, note_state
 from odradek.cleaner.rules.quarantine import Quarantined
-from odradek.cleaner.rules.view import active_segment, glance_at
 from odradek.cleaner.rules.why import Threads
 from odradek.cleaner.runtime.asked import Outcome, Status
 from odradek.cleaner.runtime.deaths import Deaths
 from odradek.cleaner.runtime.deleter import Deleter
-from odradek.cleaner.runtime.desk import Choice, Desk, Logs
 from odradek.cleaner.runtime.dry_run import DryRuns
 from odradek.cleaner.runtime.history import HistoryStore
+from odradek.cleaner.runtime.resources import Resources
 from odradek.cleaner.runtime.roller import Roller
+from odradek.cleaner.runtime.scheduler import Choice, Logs, Scheduler
 from odradek.cleaner.runtime.survey import Noted
 from odradek.cleaner.runtime.worker import Worker
 from odradek.config.broker import BrokerConfig
@@ -75,34 +76,25 @@ class CleanerPool:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         fs: FileSystem,
-        random_below: Callable[[int], int] = secrets.randbelow,
         on_thread: Callable[[], None] = lambda: None,
         load_kernels: Callable[[], None] = lambda: None,
     ) -> None:
-        """`config` returns the settings in force; `random_below` must be hard to guess.
+        """`config` returns the settings in force.
 
         `on_thread` is called in each thread that starts, `load_kernels` in each before it cleans.
         """
         self._logs = logs
         self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
-        self._random_below, self._on_thread = random_below, on_thread
-        self._load_kernels = load_kernels
+        self._on_thread = on_thread
         self._stopping = threading.Event()
         self._throttle = Throttle(time.monotonic)
-        self.desk = Desk(logs, config, clock.now_ms)
+        self.scheduler = Scheduler(logs, config, clock.now_ms)
         self.deleter = Deleter(logs, config, clock.now_ms)
         self.roller = Roller(logs, config, clock.now_ms, self._wake_threads)
-        self.dry_runs = DryRuns(
-            logs,
-            self.desk,
-            config,
-            fs=fs,
-            clock_ms=clock.now_ms,
-            random_below=random_below,
-            charge=self.charge,
-            stopping=self._stopping,
-            load_kernels=load_kernels,
+        self._resources = Resources(
+            fs, clock.now_ms, secrets.randbelow, self.charge, self._stopping, load_kernels
         )
+        self.dry_runs = DryRuns(logs, self.scheduler, config, self._resources)
         # One thread, so that lines are written in the order in which runs end.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="cleaner-history")
         self._workers: dict[int, tuple[Worker, threading.Thread]] = {}
@@ -112,7 +104,7 @@ class CleanerPool:
     def start(self) -> None:
         """Start the threads and the tasks of the event loop; returns at once."""
         self.deleter.start(self._loop)
-        self.desk.runs.keep(HistoryStore(self._fs, self._write, self._call))
+        self.scheduler.runs.keep(HistoryStore(self._fs, self._write, self._call))
         if self._config().log_cleaner_enable:
             self.roller.start(self._loop)
         self.reconfigure()
@@ -124,14 +116,14 @@ class CleanerPool:
         """
         self._stopping.set()
         self.wake()
-        self.desk.asked.close()
+        self.scheduler.asked.close()
         await self.deleter.stop()
         await self.roller.stop()
         for _, thread in list(self._workers.values()):
             await self._loop.run_in_executor(None, thread.join, _STOP_S)
         await self._loop.run_in_executor(None, self.dry_runs.close, _STOP_S)
         await self._finish_writing()
-        for running in self.desk.progress.running:  # jobs of threads that were left behind
+        for running in self.scheduler.progress.running:  # jobs of threads that were left behind
             running.is_aborted = True
 
     async def _finish_writing(self) -> None:
@@ -148,13 +140,13 @@ class CleanerPool:
         settings = _cleaner_settings(self._config())
         if settings != self._settings:
             self._settings = settings
-            self.desk.progress.retry_all(self._clock.now_ms())
+            self.scheduler.progress.retry_all(self._clock.now_ms())
         self._fill_up()
         wanted = self.threads_wanted
         for number, (worker, _) in self._workers.items():
             worker.is_dismissed = number >= wanted
         if not wanted:
-            self.desk.asked.refuse_all(_SWITCHED_OFF)
+            self.scheduler.asked.refuse_all(_SWITCHED_OFF)
         self.wake()
 
     @property
@@ -170,15 +162,15 @@ class CleanerPool:
 
     def abort(self, topic: str, partition: int) -> None:
         """Stop a cleaning in progress, if there is one."""
-        self.desk.progress.abort(topic, partition)
+        self.scheduler.progress.abort(topic, partition)
 
     def pause(self, topic: str, partition: int) -> None:
         """Abort a partition's cleaning, and begin none until each pause() has had a resume()."""
-        self.desk.progress.pause(topic, partition)
+        self.scheduler.progress.pause(topic, partition)
 
     def resume(self, topic: str, partition: int) -> None:
         """Undo one call of pause()."""
-        self.desk.progress.resume(topic, partition)
+        self.scheduler.progress.resume(topic, partition)
         self.wake()
 
     def ask(self, log: Log, *, must_verify: bool = False) -> asyncio.Future[Outcome]:
@@ -195,7 +187,7 @@ class CleanerPool:
             if not answer.done():  # the caller may have cancelled it
                 answer.set_result(outcome)
 
-        self.desk.ask(log, answered, must_verify=must_verify)
+        self.scheduler.ask(log, answered, must_verify=must_verify)
         self.wake()
         return answer
 
@@ -205,16 +197,16 @@ class CleanerPool:
         return Threads(self._config().log_cleaner_enable, self.threads_wanted, alive)
 
     def note(self, log: Log) -> Noted:
-        """Note the state of a log and of its cleaning, for a look in a thread."""
+        """Note the state of a log and of its cleaning, so that a thread can assess it."""
         offsets = self._logs.directory_of(log)
         key = log.topic, log.partition
         return Noted(
-            glance_at(log),
+            note_state(log),
             log.directory.parent,
             offsets.cleaner_offsets.get(key),
-            self.desk.progress.standing(log),
-            key in self.desk.asked,
-            self.desk.progress.horizons.get(key),
+            self.scheduler.progress.standing(log),
+            key in self.scheduler.asked,
+            self.scheduler.progress.horizons.get(key),
             active_segment(log),
             self.threads(),
         )
@@ -227,17 +219,17 @@ class CleanerPool:
             threads_died=self._deaths.count,
             last_death=self._deaths.last,
             running=tuple(
-                (one.job.topic, one.job.partition) for one in self.desk.progress.running
+                (one.job.topic, one.job.partition) for one in self.scheduler.progress.running
             ),
-            quarantined=self.desk.progress.quarantined,
-            last_choice=self.desk.last_choice,
-            results_by_thread=tuple(self.desk.results_by_thread.values()),
-            last_results=tuple(self.desk.runs.last_results()),
+            quarantined=self.scheduler.progress.quarantined,
+            last_choice=self.scheduler.last_choice,
+            results_by_thread=tuple(self.scheduler.results_by_thread.values()),
+            last_results=tuple(self.scheduler.runs.last_results()),
         )
 
     def problems(self) -> list[str]:
         """Return the problems that need an operator, a sentence each."""
-        found = [one.sentence for one in self.desk.progress.quarantined]
+        found = [one.sentence for one in self.scheduler.progress.quarantined]
         of_threads = self._deaths.problem(self._clock.now_ms())
         return [*found, of_threads] if of_threads else found
 
@@ -266,17 +258,7 @@ class CleanerPool:
         return self._throttle.charge(size_bytes, max(limit, _RATE_MIN))
 
     def _start_thread(self, number: int) -> None:
-        worker = Worker(
-            number,
-            self.desk,
-            self._loop,
-            fs=self._fs,
-            clock_ms=self._clock.now_ms,
-            random_below=self._random_below,
-            charge=self.charge,
-            stopping=self._stopping,
-            load_kernels=self._load_kernels,
-        )
+        worker = Worker(number, self.scheduler, self._loop, self._resources)
         thread = threading.Thread(
             target=self._run, args=(worker,), name=f"cleaner-{number}", daemon=True
         )
@@ -318,10 +300,11 @@ class CleanerPool:
         del self._workers[worker.number]
         if worker.running is not None:
             if error is None:
-                self.desk.progress.end(worker.running)
+                self.scheduler.progress.end(worker.running)
             else:  # The same log would kill the next thread.
-                self.desk.fail(worker.running, error)
-            self.desk.asked.ended(worker.running.key, Status.FAILED, f"its thread died: {error}")
+                self.scheduler.fail(worker.running, error)
+            cause = f"its thread died: {error}"
+            self.scheduler.asked.ended(worker.running.key, Status.FAILED, cause)
         if self._stopping.is_set():
             return
         if error is None:

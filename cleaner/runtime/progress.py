@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from odradek.cleaner.passes.facts import read_facts
 from odradek.cleaner.passes.stats import CleanResult, Counters
+from odradek.cleaner.passes.summary import read_summary
+from odradek.cleaner.rules.facts import LogFacts, NotedState, note_state, read_facts
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.cleaner.rules.policy import (
     CheckpointProblem,
@@ -24,7 +25,6 @@ from odradek.cleaner.rules.policy import (
     reason_to_clean,
 )
 from odradek.cleaner.rules.quarantine import Quarantine, Quarantined, Standing
-from odradek.cleaner.rules.view import Glance, LogView, glance_at, view_log
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.directory import Checkpoints
 from odradek.storage.log import Log
@@ -49,11 +49,11 @@ class CleanerOffsets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """The facts that the event loop notes of a log that could be dirty."""
+class NotedLog:
+    """The values that the event loop notes of a log that could be dirty."""
 
     log: Log
-    glance: Glance
+    state: NotedState
     offsets: CleanerOffsets
     checkpoint: int | None
     horizon_ms: int | None  # when the first tombstone or marker of its clean part expires
@@ -63,7 +63,7 @@ class Sight:
     @property
     def is_current(self) -> bool:
         """Whether the log is unchanged, except for appended batches."""
-        log, then = self.log, self.glance
+        log, then = self.log, self.state
         return (
             not log.is_closed
             and log.config is then.config
@@ -77,8 +77,8 @@ class Sight:
 class Candidate:
     """A log that could be cleaned, and how dirty it is."""
 
-    sight: Sight
-    view: LogView
+    noted: NotedLog
+    facts: LogFacts
     dirty: DirtyRange
     horizon_ms: int | None
     is_surveyed: bool
@@ -86,12 +86,12 @@ class Candidate:
     @property
     def log(self) -> Log:
         """The log."""
-        return self.sight.log
+        return self.noted.log
 
     @property
     def reason(self) -> Reason | None:
         """The reason to clean the log now, None when there is none."""
-        return Reason.RETRY if self.sight.is_retry else reason_to_clean(self.view, self.dirty)
+        return Reason.RETRY if self.noted.is_retry else reason_to_clean(self.facts, self.dirty)
 
     def has_work(self, now_ms: int) -> bool:
         """Return whether a run would find work, though it may not be worthwhile yet."""
@@ -186,7 +186,7 @@ class Progress:
         return (topic, partition) in self._quarantine
 
     def release(self, topic: str, partition: int) -> None:
-        """Take a partition out of quarantine: a look at it found nothing to clean."""
+        """Take a partition out of quarantine: an inspection found nothing to clean."""
         self._quarantine.release((topic, partition))
 
     def begin(self, running: Running) -> None:
@@ -222,8 +222,8 @@ class Progress:
             self.horizons[key] = result.next_horizon_ms
 
     def note_horizon(self, candidate: Candidate) -> None:
-        """Note the horizon of tombstones and markers that a look has found."""
-        if candidate.is_surveyed and candidate.sight.is_current:
+        """Note the horizon of tombstones and markers that an inspection has found."""
+        if candidate.is_surveyed and candidate.noted.is_current:
             log = candidate.log
             self.horizons.setdefault((log.topic, log.partition), candidate.horizon_ms)
 
@@ -265,26 +265,26 @@ def find_candidate(
 
     Repairs an impossible checkpoint.
     """
-    sight = notice(log, offsets, now_ms, horizons)
-    if sight is None:
+    noted = note_log(log, offsets, now_ms, horizons)
+    if noted is None:
         return None
-    candidate = judge(sight, now_ms)
+    candidate = assess(noted, now_ms)
     repair_checkpoint(candidate)
     return candidate
 
 
-def notice(
+def note_log(
     log: Log,
     offsets: CleanerOffsets,
     now_ms: int,
     horizons: Horizons | None,
     *,
     is_retry: bool = False,
-) -> Sight | None:
-    """Note the facts of a log; None when nothing could be cleaned.
+) -> NotedLog | None:
+    """Note a log for its assessment; None when nothing could be cleaned.
 
     Without `horizons` expiry does not count. `is_retry` means that its last cleaning failed: then
-    the facts are noted in any case.
+    the log is noted in any case.
     """
     key = log.topic, log.partition
     checkpoint = offsets.cleaner_offsets.get(key)
@@ -295,53 +295,53 @@ def notice(
     has_expired = horizon_ms is not None and now_ms >= horizon_ms
     if is_surveyed and not (has_dirty or has_expired or is_retry):
         return None  # the common case, and cheap
-    return Sight(log, glance_at(log), offsets, checkpoint, horizon_ms, is_surveyed, is_retry)
+    return NotedLog(log, note_state(log), offsets, checkpoint, horizon_ms, is_surveyed, is_retry)
 
 
-def judge(sight: Sight, now_ms: int) -> Candidate:
+def assess(noted: NotedLog, now_ms: int) -> Candidate:
     """Find out how dirty a log is; reads the log's files, and may run in a thread."""
-    view = view_log(sight.glance)
-    horizon_ms, is_surveyed = sight.horizon_ms, sight.is_surveyed
+    facts = read_facts(noted.state)
+    horizon_ms, is_surveyed = noted.horizon_ms, noted.is_surveyed
     if not is_surveyed:
-        horizon_ms, is_surveyed = _survey(sight)
-    dirty = dirty_range(view, sight.checkpoint, now_ms, horizon_ms)
-    return Candidate(sight, view, dirty, horizon_ms, is_surveyed)
+        horizon_ms, is_surveyed = _survey(noted)
+    dirty = dirty_range(facts, noted.checkpoint, now_ms, horizon_ms)
+    return Candidate(noted, facts, dirty, horizon_ms, is_surveyed)
 
 
-def _survey(sight: Sight) -> tuple[int | None, bool]:
-    """Return the first horizon in the facts of clean segments, and whether all have facts."""
-    segments = sight.glance.segments
+def _survey(noted: NotedLog) -> tuple[int | None, bool]:
+    """Return the first horizon in the summaries of clean segments, and whether all have one."""
+    segments = noted.state.segments
     horizons: list[int] = []
     for segment, following in itertools.pairwise(segments):
-        if following.base_offset > (sight.checkpoint or 0):
+        if following.base_offset > (noted.checkpoint or 0):
             break
-        facts = read_facts(segment)
-        if facts is None:
+        summary = read_summary(segment)
+        if summary is None:
             return None, False
-        if facts.next_horizon_ms is not None:
-            horizons.append(facts.next_horizon_ms)
+        if summary.next_horizon_ms is not None:
+            horizons.append(summary.next_horizon_ms)
     return min(horizons, default=None), True
 
 
 def repair_checkpoint(candidate: Candidate) -> None:
     """Correct an impossible checkpoint; runs on the loop. The caller stores it."""
-    sight, dirty = candidate.sight, candidate.dirty
+    noted, dirty = candidate.noted, candidate.dirty
     problem = dirty.checkpoint_problem
-    if problem is None or not sight.is_current:
+    if problem is None or not noted.is_current:
         return
-    log = sight.log
+    log = noted.log
     # Retention normally moves the log start past the checkpoint: no warning then.
     if problem != CheckpointProblem.BELOW_LOG_START or not log.config.delete:
         logger.warning(
             "reset first dirty offset log=%s checkpoint=%d: it %s; now %d",
-            log.name, sight.checkpoint, problem.value, dirty.first_dirty_offset,
+            log.name, noted.checkpoint, problem.value, dirty.first_dirty_offset,
         )  # fmt: skip
-    sight.offsets.cleaner_offsets[log.topic, log.partition] = dirty.first_dirty_offset
+    noted.offsets.cleaner_offsets[log.topic, log.partition] = dirty.first_dirty_offset
 
 
 def range_of(candidate: Candidate, reason: Reason) -> DirtyRange:
     """Return the range to clean for a reason: the cleanable part, or only the clean part again."""
     is_clean = reason is Reason.RETRY and candidate.dirty.cleanable_bytes == 0
     if is_clean or reason in (Reason.EXPIRED, Reason.SURVEY):
-        return clean_range(candidate.view, candidate.dirty)
+        return clean_range(candidate.facts, candidate.dirty)
     return candidate.dirty

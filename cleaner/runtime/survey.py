@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cleaner.rules.due import announced_ms
+from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, NotedState, read_facts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range, urgency
 from odradek.cleaner.rules.quarantine import Standing
-from odradek.cleaner.rules.view import ActiveSegment, Glance, LogView, view_log
 from odradek.cleaner.rules.why import Threads
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
@@ -23,7 +23,7 @@ from odradek.storage.errors import StorageError
 class Noted:
     """A compacted log and the state of its cleaning, at one moment."""
 
-    log: Glance
+    log: NotedState
     directory: Path  # the log directory that holds it
     checkpoint: int | None
     standing: Standing
@@ -38,7 +38,7 @@ class Finding:
     """The state of a log, as a thread has found it."""
 
     noted: Noted
-    view: LogView
+    facts: LogFacts
     dirty: DirtyRange
     reason: Reason | None
     due_ms: int | None
@@ -57,7 +57,7 @@ class Finding:
     def uncleanable_bytes(self) -> int:
         """The bytes after the range that can be cleaned."""
         start = max(self.dirty.first_dirty_offset, self.dirty.first_uncleanable_offset)
-        return sum(s.size_bytes for s in self.view.segments if s.base_offset >= start)
+        return sum(s.size_bytes for s in self.facts.segments if s.base_offset >= start)
 
     @property
     def dirty_bytes(self) -> int:
@@ -79,30 +79,30 @@ class Unreadable:
     cause: str
 
 
-def look(noted: Noted, now_ms: int) -> Finding:
+def assess(noted: Noted, now_ms: int) -> Finding:
     """Find out how dirty a log is; runs in a thread. Raises StorageError and ProtocolError."""
-    view = view_log(noted.log)
-    dirty = dirty_range(view, noted.checkpoint, now_ms, noted.horizon_ms)
+    facts = read_facts(noted.log)
+    dirty = dirty_range(facts, noted.checkpoint, now_ms, noted.horizon_ms)
     due = None
     if noted.threads.can_clean:
         due = announced_ms(
-            view,
+            facts,
             noted.checkpoint,
             now_ms,
             noted.standing,
             noted.active,
             horizon_ms=noted.horizon_ms,
         )
-    return Finding(noted, view, dirty, noted.standing.reason(view, dirty), due)
+    return Finding(noted, facts, dirty, noted.standing.reason(facts, dirty), due)
 
 
 def survey(logs: Iterable[Noted], now_ms: int) -> tuple[list[Finding], list[Unreadable]]:
-    """Look at logs independently: a log that cannot be read does not affect the others."""
+    """Inspection at logs independently: a log that cannot be read does not affect the others."""
     findings: list[Finding] = []
     unreadable: list[Unreadable] = []
     for noted in logs:
         try:
-            findings.append(look(noted, now_ms))
+            findings.append(assess(noted, now_ms))
         except (StorageError, ProtocolError) as error:
             unreadable.append(Unreadable(noted, f"{type(error).__name__}: {error}"))
     return findings, unreadable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
-from odradek.cleaner.runtime.look import Look, Viewpoint, look_at_all
+from odradek.cleaner.runtime.inspection import Inspection, LogSource, inspect_all
 from odradek.cleaner.runtime.progress import CleanerOffsets, Progress, Running
+from odradek.cleaner.runtime.resources import Resources
 from odradek.storage.errors import DiskFailure, StaleSegments
 from odradek.storage.exchange import Exchange, carry_out
-from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
 
@@ -45,12 +45,12 @@ class Loop(Protocol):
         """Return whether the loop will run nothing more."""
 
 
-class Desk(Viewpoint, Protocol):
-    """The loop's side of a thread (cleaner.runtime.desk.Desk). Every method runs on the loop."""
+class WorkSource(LogSource, Protocol):
+    """The source of a thread's work (the Scheduler). Every method runs on the event loop."""
 
     progress: Progress
 
-    def take(self, thread: int, look: Look) -> Running | Rest | None:
+    def take(self, thread: int, inspection: Inspection) -> Running | Rest | None:
         """Give a thread its next log, or a rest, or its dismissal (None)."""
 
     def propose(
@@ -87,25 +87,16 @@ class Worker:
     def __init__(
         self,
         number: int,
-        desk: Desk,
+        scheduler: WorkSource,
         loop: Loop,
-        *,
-        fs: FileSystem,
-        clock_ms: Callable[[], int],
-        random_below: Callable[[int], int],
-        charge: Callable[[int], float],
-        stopping: threading.Event,
-        load_kernels: Callable[[], None],
+        resources: Resources,
     ) -> None:
-        """`charge` takes the bytes of a read or write, and returns the seconds to wait."""
         self.number = number
         self.running: Running | None = None
         # Set by the loop when the thread is surplus: it drops its cleaning, and ends.
         self.is_dismissed = False
-        self._desk, self._loop, self._fs = desk, loop, fs
-        self._clock_ms, self._random_below = clock_ms, random_below
-        self._charge, self._stopping = charge, stopping
-        self._load_kernels = load_kernels
+        self._scheduler, self._loop, self._resources = scheduler, loop, resources
+        self._stopping = resources.stopping
         self._awake = threading.Event()
 
     def wake(self) -> None:
@@ -116,9 +107,9 @@ class Worker:
         """Clean logs until the pool stops or the thread is dismissed."""
         while not self._stopping.is_set():
             self._awake.clear()
-            look = look_at_all(self._desk, self._ask, self._clock_ms())
-            order = self._ask(self._desk.take, self.number, look)
-            for offsets, log in look.unsaved().items():
+            inspection = inspect_all(self._scheduler, self._ask, self._resources.clock_ms())
+            order = self._ask(self._scheduler.take, self.number, inspection)
+            for offsets, log in inspection.unsaved().items():
                 self._save(offsets, log)
             if order is None:
                 return
@@ -132,15 +123,16 @@ class Worker:
 
     def _clean(self, running: Running) -> None:
         # Numba takes a while to load; it is not needed before there is something to clean.
-        self._load_kernels()
+        resources = self._resources
+        resources.load_kernels()
         from odradek.cleaner.passes.clean import clean
 
         pace = Pace(
-            self._charge, self._stopping, lambda: running.must_stop or self.is_dismissed
+            resources.charge, self._stopping, lambda: running.must_stop or self.is_dismissed
         )
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
-            exchange = self._ask(self._desk.propose, running, old, new)
+            exchange = self._ask(self._scheduler.propose, running, old, new)
             carry_out(
                 exchange.sync,  # here: the loop does not wait for the disk
                 step=partial(self._ask, exchange.step),
@@ -150,24 +142,24 @@ class Worker:
         try:
             result = clean(
                 running.job,
-                fs=self._fs,
-                random_below=self._random_below,
-                clock_ms=self._clock_ms,
+                fs=resources.fs,
+                random_below=resources.random_below,
+                clock_ms=resources.clock_ms,
                 before_io=pace.before_io,
                 propose=propose,
                 counters=running.counters,
             )
         except (CleaningAborted, StaleSegments):
-            self._ask(self._desk.abandon, running)
+            self._ask(self._scheduler.abandon, running)
         except Exception as error:  # The root of a cleaning: one log must not stop the others.
             if running.must_stop:  # Its files were removed while they were read.
-                self._ask(self._desk.abandon, running)
+                self._ask(self._scheduler.abandon, running)
             else:
-                self._ask(self._desk.fail, running, error)
+                self._ask(self._scheduler.fail, running, error)
         else:
-            self._ask(self._desk.progress.succeed, running, result)
+            self._ask(self._scheduler.progress.succeed, running, result)
             self._save(running.offsets, running.log)
-            self._ask(self._desk.succeed, self.number, running, result)
+            self._ask(self._scheduler.succeed, self.number, running, result)
 
     def _save(self, offsets: CleanerOffsets, log: Log) -> None:
         """Store the cleaner's checkpoint, which changed for a log; the loop does not wait."""
@@ -175,7 +167,7 @@ class Worker:
         try:
             offsets.store(taken)
         except DiskFailure as error:  # the next checkpoint includes it
-            self._ask(self._desk.refused, log, error)
+            self._ask(self._scheduler.refused, log, error)
 
     def _ask(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function on the event loop; return its result or raise its error.

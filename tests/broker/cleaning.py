@@ -128,9 +128,12 @@ def is_compacted(log: Log) -> bool:
 
 async def settled(broker: Broker) -> None:
     """Let the cleaner look at all logs until there is nothing left to clean, then retention."""
-    desk = broker.cleaner.desk
+    scheduler = broker.cleaner.scheduler
     start_ms = broker.clock.now_ms()
-    await until(lambda: desk.last_choice.at_ms > start_ms and not desk.last_choice.cleanable_count)
+    await until(
+        lambda: scheduler.last_choice.at_ms > start_ms
+        and not scheduler.last_choice.cleanable_count
+    )
     await broker.cleaner.deleter.check_all()
 
 
@@ -139,4 +142,4 @@ async def looked(broker: Broker) -> None:
     start_ms = broker.clock.now_ms()
     await until(lambda: broker.clock.now_ms() > start_ms)
     broker.cleaner.wake()
-    await until(lambda: broker.cleaner.desk.last_choice.at_ms > start_ms)
+    await until(lambda: broker.cleaner.scheduler.last_choice.at_ms > start_ms)

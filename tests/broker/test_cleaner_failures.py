@@ -13,10 +13,10 @@ import pytest
 
 from odradek.broker.composition import Broker
 from odradek.cleaner.rules.quarantine import RETRY_MIN_MS, Quarantined
-from odradek.cleaner.runtime import deaths, look
-from odradek.cleaner.runtime.desk import Desk
+from odradek.cleaner.runtime import deaths, inspection
 from odradek.cleaner.runtime.pool import CleanerPool
-from odradek.cleaner.runtime.progress import Candidate, Sight
+from odradek.cleaner.runtime.progress import Candidate, NotedLog
+from odradek.cleaner.runtime.scheduler import Scheduler
 from odradek.protocol import batch_scan
 from odradek.storage.checkpoints import CLEANER_OFFSETS
 from odradek.storage.log import Log
@@ -111,15 +111,15 @@ async def test_an_exception_concerns_one_log_and_no_thread(
 async def test_a_log_that_cannot_be_looked_at_keeps_no_other_from_being_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = look.judge
+    really = inspection.assess
 
-    def judge(sight: Sight, now_ms: int) -> Candidate:
-        if sight.log.topic == "bad":
+    def assess(noted: NotedLog, now_ms: int) -> Candidate:
+        if noted.log.topic == "bad":
             raise IndexError("a bug")
-        return really(sight, now_ms)
+        return really(noted, now_ms)
 
     async with cleaning(tmp_path) as (broker, _):
-        monkeypatch.setattr(look, "judge", judge)
+        monkeypatch.setattr(inspection, "assess", assess)
         bad, good = await two_logs(broker)
         await until(lambda: is_compacted(good) and quarantined(broker))
         assert broker.cleaner.status().threads_died == 0
@@ -170,7 +170,7 @@ async def test_threads_that_die_again_and_again_fail_the_health_all_along(
 
     async with cleaning(tmp_path, HTTP) as (broker, _):
         with monkeypatch.context() as patched:
-            patched.setattr(Desk, "take", die)
+            patched.setattr(Scheduler, "take", die)
             for count in (1, 5, 25):
                 await until(partial(_have_died, broker, count))
                 status, body = await health(broker)
@@ -362,7 +362,7 @@ async def test_a_quarantined_log_is_tried_again_when_announced_however_clean_it_
         damage.mend()
         clock.ahead_ms += HOUR_MS
         await until(lambda: is_compacted(log) and not quarantined(broker))
-        runs = broker.cleaner.desk.runs
+        runs = broker.cleaner.scheduler.runs
         await until(lambda: runs.last_good(log))  # set once the checkpoint is stored
         last = (await get_json(broker, "/api/cleaner/runs"))["runs"][0]
         assert last["result"]["reason"] == "RETRY"

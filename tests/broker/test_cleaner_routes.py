@@ -112,7 +112,7 @@ async def test_history_outlives_a_restart(tmp_path: Path) -> None:
         before = (await get(broker, path))["runs"]
         assert [run["outcome"] for run in before] == ["CLEANED"]
     async with live(tmp_path, SETTINGS) as broker:
-        await until(lambda: broker.cleaner.desk.runs.is_loaded)
+        await until(lambda: broker.cleaner.scheduler.runs.is_loaded)
         assert (await get(broker, path))["runs"] == before
 
 
@@ -196,7 +196,7 @@ def test_the_answer_to_a_bad_request_says_how_to_correct_it(
             found, body = await request(broker, method, f"/api/cleaner/{path}")
             assert found == status
             assert says in json.loads(body)["error"]
-            assert not broker.cleaner.desk.asked.waiting
+            assert not broker.cleaner.scheduler.asked.waiting
 
     test()
 
@@ -210,7 +210,7 @@ async def test_another_site_cannot_have_a_browser_clean(tmp_path: Path) -> None:
         for origin in ("https://evil.example", "null", f"http://{host}.evil.example", "http://"):
             status, body = await request(broker, "POST", path, {"Origin": origin})
             assert status == 403 and "error" in json.loads(body)
-        assert len(log.segments) == 2 and not broker.cleaner.desk.runs.runs(log)
+        assert len(log.segments) == 2 and not broker.cleaner.scheduler.runs.runs(log)
         own = await request(broker, "POST", path, {"Origin": f"http://{host}"})
         assert own[0] == 200
         assert (await request(broker, "GET", path))[0] == 405

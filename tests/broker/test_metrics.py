@@ -27,9 +27,9 @@ from odradek.broker.observability.exposition.snapshot import (
     SpaceRow,
 )
 from odradek.broker.observability.metrics_reference import all_families, markdown
-from odradek.cleaner.runtime.desk import Choice
 from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
 from odradek.cleaner.runtime.progress import IoBytes
+from odradek.cleaner.runtime.scheduler import Choice
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.offset_commit import (

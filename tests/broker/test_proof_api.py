@@ -250,7 +250,7 @@ async def test_a_proof_ends_when_the_broker_stops(tmp_path: Path) -> None:
         (log,) = (await create(broker, "prices", configs=COMPACT)).logs
         put(log, *(f"k{at}:1" for at in range(50)))
         asked = asyncio.ensure_future(verified(broker, topic="prices"))
-        await until(lambda: list(broker.cleaner.desk.progress.running))
+        await until(lambda: list(broker.cleaner.scheduler.progress.running))
         # The broker answers others all the while.
         assert (await got(broker, topic="prices", key="k7"))["status"] == "found"
     (result,) = await asyncio.gather(asked, return_exceptions=True)

@@ -156,7 +156,7 @@ async def test_a_quarantined_partition_is_shown_and_tried_again(tmp_path: Path) 
         # Nothing but this lets it be cleaned: the next try would come in a quarter of a minute.
         retried = {"topic": "prices", "partition": 0}
         assert await post(broker, "/api/cleaner/retry", **retried) == {"retried": retried}
-        await until(lambda: not broker.cleaner.desk.progress.quarantined)
+        await until(lambda: not broker.cleaner.scheduler.progress.quarantined)
         assert (await get(broker, "/api/topics"))["topics"][0]["quarantined"] == 0
         status, told = await refusal(
             broker, "POST", "/api/cleaner/retry", topic="prices", partition=0

@@ -116,7 +116,7 @@ class Duel:
                 FS.set_modified_ms(log_file, world.now_ms)
         kafkas = self.kafka.clean(world.now_ms, step.keys, step.chunk_bytes)
         candidate = find_candidate(world.log, world.directory, world.now_ms)
-        reason = reason_to_clean(candidate.view, candidate.dirty) if candidate else None
+        reason = reason_to_clean(candidate.facts, candidate.dirty) if candidate else None
         if reason is None or reason == Reason.EXPIRED:  # for which Kafka cleans nothing
             return None if kafkas is None else ("choice", reason, kafkas)
         ours = world.clean(settings_of(step))

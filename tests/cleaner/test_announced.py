@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.cleaner.passes.clean import clean
+from odradek.cleaner.rules.facts import active_segment, note_state
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.rules.quarantine import RETRY_MAX_MS, RETRY_MIN_MS
-from odradek.cleaner.rules.view import active_segment, glance_at
 from odradek.cleaner.rules.why import Answer, Facts, Threads, Verdict, explain
-from odradek.cleaner.runtime.desk import Desk
 from odradek.cleaner.runtime.roller import Roller
-from odradek.cleaner.runtime.survey import Finding, Noted, look
+from odradek.cleaner.runtime.scheduler import Scheduler
+from odradek.cleaner.runtime.survey import Finding, Noted, assess
 from odradek.cleaner.runtime.worker import Rest
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
@@ -52,11 +52,11 @@ def configs(draw: st.DrawFn) -> TopicConfig:
 
 
 class Sim:
-    """A log, the cleaner's desk, and a clock that only a test moves."""
+    """A log, the cleaner's scheduler, and a clock that only a test moves."""
 
     def __init__(self, path: Path, config: TopicConfig) -> None:
         self.world = World(path, config)
-        self.desk = Desk(self, lambda: CONFIG, self.now_ms)
+        self.scheduler = Scheduler(self, lambda: CONFIG, self.now_ms)
         self.roller = Roller(self, lambda: CONFIG, self.now_ms, lambda: None)
 
     def __iter__(self) -> Iterator[Log]:
@@ -77,20 +77,20 @@ class Sim:
 
     def turn(self, does_fail: bool) -> None:
         """Let a thread have its turn, and its cleaning fail or succeed."""
-        running = self.desk.take(0)
+        running = self.scheduler.take(0)
         assert running is not None
         if isinstance(running, Rest):
             return
         if does_fail:
-            self.desk.fail(running, ValueError("no"))
+            self.scheduler.fail(running, ValueError("no"))
             return
         result = clean(
             running.job, fs=FS, random_below=secrets.randbelow, clock_ms=self.now_ms,
             before_io=lambda size: None,
             propose=lambda old, new: self.world.log.replace_segments(old, new, self.now_ms()),
         )  # fmt: skip
-        self.desk.progress.succeed(running, result)
-        self.desk.succeed(0, running, result)
+        self.scheduler.progress.succeed(running, result)
+        self.scheduler.succeed(0, running, result)
 
     def configure(self, config: TopicConfig) -> None:
         self.world.log.config = config
@@ -98,28 +98,28 @@ class Sim:
     def take(self) -> Reason | None:
         """Return why a thread would take the log now, None when it would rest."""
         asyncio.run(self.roller.check_all())
-        running = self.desk.take(0)
+        running = self.scheduler.take(0)
         assert running is not None
         if isinstance(running, Rest):
             return None
-        self.desk.progress.end(running)
+        self.scheduler.progress.end(running)
         return running.job.reason
 
     # --- what is announced ----------------------------------------------------------------------
 
     def announced(self) -> tuple[Finding, Answer]:
-        log, progress = self.world.log, self.desk.progress
+        log, progress = self.world.log, self.scheduler.progress
         key = log.topic, log.partition
         asyncio.run(self.roller.check_all())
-        self.desk.all_logs()
+        self.scheduler.all_logs()
         noted = Noted(
-            glance_at(log), log.directory.parent,
+            note_state(log), log.directory.parent,
             self.world.directory.cleaner_offsets.get(key), progress.standing(log), False,
             progress.horizons.get(key), active_segment(log), Threads(True, 1, 1),
         )  # fmt: skip
-        finding = look(noted, self.now_ms())
+        finding = assess(noted, self.now_ms())
         facts = Facts(
-            finding.view, noted.checkpoint, noted.standing, noted.threads, noted.active, None,
+            finding.facts, noted.checkpoint, noted.standing, noted.threads, noted.active, None,
             noted.horizon_ms,
         )  # fmt: skip
         return finding, explain(facts, self.now_ms())
@@ -144,7 +144,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
         lambda ms: lambda sim: _moved(sim, ms), st.sampled_from([1, 200, 5_000, 15_000, 100_000])
     ),
     st.builds(lambda config: lambda sim: sim.configure(config), configs()),
-    st.just(lambda sim: sim.desk.progress.retry_all(sim.now_ms())),
+    st.just(lambda sim: sim.scheduler.progress.retry_all(sim.now_ms())),
 )  # fmt: skip
 
 
@@ -162,9 +162,9 @@ def test_a_log_is_cleaned_at_the_moment_that_was_announced_and_no_sooner(
         assert finding.due_ms == due_ms
         is_now = answer.verdict is Verdict.NOW
         assert is_now == (due_ms == now_ms)
-        for entry in sim.desk.progress.quarantined:
+        for entry in sim.scheduler.progress.quarantined:
             assert due_ms == max(entry.retry_at_ms, now_ms)
-        was_quarantined = bool(sim.desk.progress.quarantined)
+        was_quarantined = bool(sim.scheduler.progress.quarantined)
         if due_ms is None or due_ms > now_ms:
             sim.world.now_ms = now_ms + YEARS_10_MS if due_ms is None else due_ms - 1
             assert sim.take() is None
@@ -173,7 +173,7 @@ def test_a_log_is_cleaned_at_the_moment_that_was_announced_and_no_sooner(
             reason = sim.take()
             if was_quarantined:  # what has nothing to clean is taken out of quarantine
                 assert reason in (Reason.RETRY, None)
-                assert reason or not sim.desk.progress.quarantined
+                assert reason or not sim.scheduler.progress.quarantined
             else:
                 assert reason is not None
                 assert not is_now or reason is answer.reason
@@ -187,15 +187,15 @@ def test_a_quarantined_log_below_its_dirty_ratio_is_tried_again_when_announced(
         sim.append(key, 1, 0)
     sim.world.roll()
     sim.turn(True)
-    (entry,) = sim.desk.progress.quarantined
+    (entry,) = sim.scheduler.progress.quarantined
     lazy = replace(sim.world.log.config, min_cleanable_dirty_ratio=1.0)
     sim.world.log.config = lazy  # which ends the wait
     sim.turn(True)
     wait_ms = 2 * RETRY_MIN_MS
     for failures in range(2, 14):
-        (entry,) = sim.desk.progress.quarantined
+        (entry,) = sim.scheduler.progress.quarantined
         assert (entry.failures, entry.retry_at_ms) == (failures, sim.now_ms() + wait_ms)
-        rest = sim.desk.take(0)
+        rest = sim.scheduler.take(0)
         assert isinstance(rest, Rest) and rest.seconds == min(wait_ms, 600_000) / 1000
         sim.world.now_ms = entry.retry_at_ms - 1
         assert sim.take() is None
@@ -205,7 +205,7 @@ def test_a_quarantined_log_below_its_dirty_ratio_is_tried_again_when_announced(
         wait_ms = min(2 * wait_ms, RETRY_MAX_MS)
     sim.world.now_ms += wait_ms
     sim.turn(False)
-    assert sim.desk.progress.quarantined == ()
+    assert sim.scheduler.progress.quarantined == ()
 
 
 def test_a_segment_sealed_in_time_is_due_when_its_last_record_is_old_enough(

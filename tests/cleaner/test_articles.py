@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.cleaner.passes.stats import CleanResult
+from odradek.cleaner.rules.facts import note_state, read_facts
 from odradek.cleaner.rules.policy import Bound, dirty_range
-from odradek.cleaner.rules.view import glance_at, view_log
 from odradek.cleaner.runtime.progress import Horizons
 from odradek.protocol.batches import decode_records, iterate_batches
 from odradek.storage.log import Log
@@ -193,7 +193,7 @@ def test_zendesk_the_worked_example_of_the_dirty_ratio(tmp_path: Path) -> None:
     put(world, "a:2 b:2 c:2", roll=False)
     assert world.clean() is None  # all of it is in the active segment
     put(world, "a:3 b:3 c:3")
-    dirty = dirty_range(view_log(glance_at(world.log)), world.checkpoint, world.now_ms)
+    dirty = dirty_range(read_facts(note_state(world.log)), world.checkpoint, world.now_ms)
     assert dirty.cleanable_ratio == pytest.approx(6 / 9)
     must_clean(world)
     assert world.values() == ["a:3", "b:3", "c:3"]
@@ -380,12 +380,12 @@ def test_automq_what_is_open_bounds_what_is_cleaned(tmp_path: Path) -> None:
     world.append(pairs("a:3"), producer=(7, 0, 0), transactional=True)
     world.roll()
     put(world, "a:4")
-    dirty = dirty_range(view_log(glance_at(world.log)), None, world.now_ms)
+    dirty = dirty_range(read_facts(note_state(world.log)), None, world.now_ms)
     assert (dirty.first_uncleanable_offset, dirty.bound) == (2, Bound.LAST_STABLE_OFFSET)
     must_clean(world)
     assert world.values() == ["a:2", "a:3", "a:4"]
     world.append_marker(7, 0, commit=True)
-    dirty = dirty_range(view_log(glance_at(world.log)), world.checkpoint, world.now_ms)
+    dirty = dirty_range(read_facts(note_state(world.log)), world.checkpoint, world.now_ms)
     assert (dirty.first_uncleanable_offset, dirty.bound) == (4, Bound.ACTIVE_SEGMENT)
     must_clean(world)
     assert world.values() == ["a:4"]

@@ -12,9 +12,9 @@ import pytest
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.runtime.asked import Outcome, Status
-from odradek.cleaner.runtime.desk import Desk
 from odradek.cleaner.runtime.dry_run import Missing
 from odradek.cleaner.runtime.progress import Running
+from odradek.cleaner.runtime.scheduler import Scheduler
 from odradek.cleaner.runtime.worker import Rest
 from odradek.storage.log import Log
 from odradek.storage.segment import CLEANED
@@ -25,7 +25,7 @@ from tests.cleaner.test_pool import (
     broker,
     damage,
     dry_result,
-    new_desk,
+    new_scheduler,
     on_a_loop,
     running_pool,
     slow,
@@ -40,9 +40,9 @@ __all__ = ["broker"]  # a fixture
 LAZY = replace(EAGER, min_cleanable_dirty_ratio=1.0)
 
 
-def ask(desk: Desk, log: Log) -> list[Outcome]:
+def ask(scheduler: Scheduler, log: Log) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    desk.ask(log, outcomes.append)
+    scheduler.ask(log, outcomes.append)
     return outcomes
 
 
@@ -61,19 +61,19 @@ def test_a_log_that_is_asked_for_comes_first_however_clean_it_is(broker: Broker)
     broker.add_log("dirty")
     asked = broker.add_log("asked", LAZY)
     broker.world.directory.cleaner_offsets["asked", 0] = 2
-    desk = new_desk(broker)
-    ask(desk, asked)
-    running = take(desk)
+    scheduler = new_scheduler(broker)
+    ask(scheduler, asked)
+    running = take(scheduler)
     assert running.log is asked and running.job.reason is Reason.ASKED
-    assert take(desk).log.topic == "dirty"
+    assert take(scheduler).log.topic == "dirty"
 
 
 def test_the_active_segment_is_sealed_so_that_all_of_it_is_cleaned(broker: Broker) -> None:
     log = broker.add_log("a", LAZY)
     append(broker, log, "c:1 c:2")
-    desk = new_desk(broker)
-    ask(desk, log)
-    assert take(desk).job.dirty.first_uncleanable_offset == log.log_end_offset == 5
+    scheduler = new_scheduler(broker)
+    ask(scheduler, log)
+    assert take(scheduler).job.dirty.first_uncleanable_offset == log.log_end_offset == 5
     assert log.active.size_bytes == 0
 
 
@@ -81,14 +81,14 @@ def test_records_that_are_too_young_stay_and_so_does_their_segment(broker: Broke
     log = broker.add_log("a", replace(LAZY, min_compaction_lag_ms=1000))
     broker.world.now_ms += 5_000
     append(broker, log, "c:1 c:2")
-    desk = new_desk(broker)
-    ask(desk, log)
-    running = take(desk)
+    scheduler = new_scheduler(broker)
+    ask(scheduler, log)
+    running = take(scheduler)
     assert running.job.dirty.first_uncleanable_offset == log.active.base_offset == 3
-    desk.progress.end(running)
-    desk.progress.succeed(running, dry_result(running))
-    outcomes = ask(desk, log)
-    assert isinstance(desk.take(0), Rest)
+    scheduler.progress.end(running)
+    scheduler.progress.succeed(running, dry_result(running))
+    outcomes = ask(scheduler, log)
+    assert isinstance(scheduler.take(0), Rest)
     assert outcomes[0].status is Status.NOTHING and "min.compaction.lag.ms" in outcomes[0].because
     assert log.active.size_bytes > 0
 
@@ -98,10 +98,10 @@ def test_an_open_transaction_stays_and_is_named(broker: Broker) -> None:
     broker.world.directory.cleaner_offsets["a", 0] = 3
     broker.world.log = log
     broker.world.append(pairs("c:1"), producer=(7, 0, 0), transactional=True)
-    desk = new_desk(broker)
-    desk.progress.horizons["a", 0] = None  # nothing expires
-    outcomes = ask(desk, log)
-    assert isinstance(desk.take(0), Rest)
+    scheduler = new_scheduler(broker)
+    scheduler.progress.horizons["a", 0] = None  # nothing expires
+    outcomes = ask(scheduler, log)
+    assert isinstance(scheduler.take(0), Rest)
     assert outcomes[0].status is Status.NOTHING and "offset 3" in outcomes[0].because
     assert log.active.size_bytes > 0
 
@@ -109,10 +109,10 @@ def test_an_open_transaction_stays_and_is_named(broker: Broker) -> None:
 def test_a_clean_log_has_nothing_to_clean(broker: Broker) -> None:
     log = broker.add_log("a", LAZY)
     broker.world.directory.cleaner_offsets["a", 0] = 3
-    desk = new_desk(broker)
-    desk.progress.horizons["a", 0] = None  # nothing expires
-    outcomes = ask(desk, log)
-    assert isinstance(desk.take(0), Rest)
+    scheduler = new_scheduler(broker)
+    scheduler.progress.horizons["a", 0] = None  # nothing expires
+    outcomes = ask(scheduler, log)
+    assert isinstance(scheduler.take(0), Rest)
     assert (outcomes[0].status, outcomes[0].because) == (
         Status.NOTHING, "it is clean up to its end, offset 3",
     )  # fmt: skip
@@ -122,38 +122,38 @@ def test_a_clean_log_has_nothing_to_clean(broker: Broker) -> None:
 def test_expired_records_are_a_reason_to_clean(broker: Broker, late_ms: int) -> None:
     log = broker.add_log("a", LAZY)
     broker.world.directory.cleaner_offsets["a", 0] = 3
-    desk = new_desk(broker)
-    desk.progress.horizons["a", 0] = broker.now_ms() - late_ms
-    outcomes = ask(desk, log)
-    order = desk.take(0)
+    scheduler = new_scheduler(broker)
+    scheduler.progress.horizons["a", 0] = broker.now_ms() - late_ms
+    outcomes = ask(scheduler, log)
+    order = scheduler.take(0)
     assert isinstance(order, Rest if late_ms < 0 else Running)
     assert bool(outcomes) == (late_ms < 0)
 
 
 def test_quarantine_is_left_at_once_and_entered_again_by_a_failure(broker: Broker) -> None:
     log = broker.add_log("a")
-    desk = new_desk(broker)
-    desk.fail(take(desk), ValueError("no"))
-    assert isinstance(desk.take(0), Rest)
-    outcomes = ask(desk, log)
-    desk.fail(take(desk), ValueError("still no"))
+    scheduler = new_scheduler(broker)
+    scheduler.fail(take(scheduler), ValueError("no"))
+    assert isinstance(scheduler.take(0), Rest)
+    outcomes = ask(scheduler, log)
+    scheduler.fail(take(scheduler), ValueError("still no"))
     assert outcomes[0].status is Status.FAILED and "still no" in outcomes[0].because
-    assert desk.progress.quarantined[0].failures == 2
-    assert [run.outcome for run in desk.runs.runs(log)] == ["FAILED", "FAILED"]
+    assert scheduler.progress.quarantined[0].failures == 2
+    assert [run.outcome for run in scheduler.runs.runs(log)] == ["FAILED", "FAILED"]
 
 
 def test_a_log_in_progress_is_cleaned_again_for_who_asked_meanwhile(broker: Broker) -> None:
     log = broker.add_log("a", values="a:1 a:2 b:1")
-    desk = new_desk(broker)
-    running = take(desk)
-    outcomes = ask(desk, log)
-    assert isinstance(desk.take(0), Rest) and not outcomes
+    scheduler = new_scheduler(broker)
+    running = take(scheduler)
+    outcomes = ask(scheduler, log)
+    assert isinstance(scheduler.take(0), Rest) and not outcomes
     append(broker, log, "c:1")
-    desk.progress.end(running)
-    desk.progress.succeed(running, dry_result(running))
-    again = take(desk)
+    scheduler.progress.end(running)
+    scheduler.progress.succeed(running, dry_result(running))
+    again = take(scheduler)
     assert not outcomes and again.job.dirty.first_dirty_offset == 3
-    desk.abandon(again)
+    scheduler.abandon(again)
     assert outcomes[0].status is Status.ABORTED
 
 
@@ -169,15 +169,15 @@ def test_a_request_is_refused_once_its_log_can_never_be_cleaned(
     broker: Broker, change: str, status: Status, because: str
 ) -> None:
     log = broker.add_log("a")
-    desk = new_desk(broker)
-    outcomes = ask(desk, log)
+    scheduler = new_scheduler(broker)
+    outcomes = ask(scheduler, log)
     if change == "delete":
         broker.world.directory.delete_log(log, broker.world.now_ms)
     elif change == "uncompact":
         log.config = replace(EAGER, cleanup_policy=frozenset({"delete"}))
     else:
-        desk.progress.pause("a", 0)
-    assert isinstance(desk.take(0), Rest)
+        scheduler.progress.pause("a", 0)
+    assert isinstance(scheduler.take(0), Rest)
     assert outcomes[0].status is status and because in outcomes[0].because
 
 
@@ -296,8 +296,8 @@ async def test_a_pool_remembers_what_an_earlier_one_did(broker: Broker) -> None:
         await until(lambda: broker.checkpoint(log) == 3)
         await until(lambda: not pool.status().running)
     async with running_pool(broker) as pool:
-        await until(lambda: pool.desk.runs.runs(log))
-        (run,) = pool.desk.runs.runs(log)
+        await until(lambda: pool.scheduler.runs.runs(log))
+        (run,) = pool.scheduler.runs.runs(log)
         assert run.result is not None and run.result.end_offset == 3
 
 

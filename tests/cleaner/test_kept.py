@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cleaner.passes.clean import clean
-from odradek.cleaner.passes.facts import read_facts
 from odradek.cleaner.passes.key_filter import KeyFilter, read_filter
+from odradek.cleaner.passes.summary import read_summary
 from odradek.cleaner.rules.job import make_job
 from odradek.cleaner.rules.policy import Reason, split_settled
 from odradek.cleaner.runtime.progress import Horizons, find_candidate
@@ -121,11 +121,11 @@ def test_facts_and_filter_come_back_as_they_were_written(world: World) -> None:
     result = world.clean()
     assert result is not None
     first, second = world.log.segments[:2]
-    facts, keys = read_facts(first), read_filter(first)
+    facts, keys = read_summary(first), read_filter(first)
     assert facts is not None and keys is not None
     assert (facts.record_count, facts.next_horizon_ms, facts.must_read) == (30, None, False)
     assert len(keys.fingerprints) == 30
-    tombstone = read_facts(second)
+    tombstone = read_summary(second)
     assert tombstone is not None
     assert tombstone.next_horizon_ms == world.now_ms + EAGER.delete_retention_ms
     assert result.next_horizon_ms == tombstone.next_horizon_ms

@@ -1,4 +1,4 @@
-"""What is cleaned, how far and in which order: over views that a test makes up."""
+"""What is cleaned, how far and in which order: over facts that a test makes up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.cleaner.rules.facts import LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import (
     OFFSET_SPAN_MAX,
     Bound,
@@ -20,35 +21,34 @@ from odradek.cleaner.rules.policy import (
     reason_to_clean,
     urgency,
 )
-from odradek.cleaner.rules.view import LogView, SegmentView
 from odradek.config.topic import TopicConfig
 
 NOW = 100_000
 NEVER = 2**63 - 1
 
 
-def view(
-    *segments: SegmentView,
+def log_facts(
+    *segments: SegmentFacts,
     config: TopicConfig | None = None,
     start: int = 0,
     end: int = 100,
     stable: int | None = None,
-) -> LogView:
-    return LogView(
+) -> LogFacts:
+    return LogFacts(
         "t", 0, config or TopicConfig(), start, end, end if stable is None else stable, end,
         segments,
     )  # fmt: skip
 
 
-def segment(base: int, size: int = 10, largest: int = 0, first: int = 0) -> SegmentView:
-    return SegmentView(base, size, largest, first)
+def segment(base: int, size: int = 10, largest: int = 0, first: int = 0) -> SegmentFacts:
+    return SegmentFacts(base, size, largest, first)
 
 
 TENS = tuple(segment(base) for base in (0, 10, 20, 30))
 
 
 def test_without_a_checkpoint_all_but_the_active_segment_is_dirty() -> None:
-    dirty = dirty_range(view(*TENS), None, NOW)
+    dirty = dirty_range(log_facts(*TENS), None, NOW)
     assert (dirty.first_dirty_offset, dirty.first_uncleanable_offset) == (0, 30)
     assert (dirty.clean_bytes, dirty.cleanable_bytes) == (0, 30)
     assert dirty.cleanable_ratio == 1.0
@@ -56,7 +56,7 @@ def test_without_a_checkpoint_all_but_the_active_segment_is_dirty() -> None:
 
 
 def test_the_dirty_section_starts_at_the_checkpoint() -> None:
-    dirty = dirty_range(view(*TENS), 20, NOW)
+    dirty = dirty_range(log_facts(*TENS), 20, NOW)
     assert (dirty.first_dirty_offset, dirty.first_uncleanable_offset) == (20, 30)
     assert (dirty.clean_bytes, dirty.cleanable_bytes) == (20, 10)
     assert dirty.cleanable_ratio == pytest.approx(1 / 3)
@@ -64,7 +64,7 @@ def test_the_dirty_section_starts_at_the_checkpoint() -> None:
 
 def test_a_checkpoint_inside_a_segment_counts_the_segment_on_both_sides() -> None:
     # As Kafka does: its bytes are clean, and they will be read again.
-    dirty = dirty_range(view(*TENS), 15, NOW)
+    dirty = dirty_range(log_facts(*TENS), 15, NOW)
     assert dirty.first_dirty_offset == 15
     assert (dirty.clean_bytes, dirty.cleanable_bytes) == (20, 20)
 
@@ -81,13 +81,13 @@ def test_a_checkpoint_inside_a_segment_counts_the_segment_on_both_sides() -> Non
 def test_an_impossible_checkpoint_falls_back_to_the_log_start(
     checkpoint: int, problem: CheckpointProblem | None
 ) -> None:
-    dirty = dirty_range(view(*TENS, start=5), checkpoint, NOW)
+    dirty = dirty_range(log_facts(*TENS, start=5), checkpoint, NOW)
     assert dirty.checkpoint_problem == problem
     assert dirty.first_dirty_offset == (5 if problem else checkpoint)
 
 
 def test_a_fully_clean_log_has_nothing_cleanable() -> None:
-    log = view(*TENS, config=replace(TopicConfig(), min_cleanable_dirty_ratio=0.0))
+    log = log_facts(*TENS, config=replace(TopicConfig(), min_cleanable_dirty_ratio=0.0))
     for checkpoint in (30, 35, 100):
         dirty = dirty_range(log, checkpoint, NOW)
         assert dirty.cleanable_bytes == 0
@@ -96,7 +96,7 @@ def test_a_fully_clean_log_has_nothing_cleanable() -> None:
 
 @pytest.mark.parametrize(("stable", "end"), [(0, 0), (5, 0), (10, 10), (29, 20), (30, 30)])
 def test_nothing_past_the_last_stable_offset_is_cleaned(stable: int, end: int) -> None:
-    dirty = dirty_range(view(*TENS, stable=stable), None, NOW)
+    dirty = dirty_range(log_facts(*TENS, stable=stable), None, NOW)
     assert dirty.first_uncleanable_offset == end
     assert dirty.cleanable_bytes == end
     expected = Bound.ACTIVE_SEGMENT if stable == 30 else Bound.LAST_STABLE_OFFSET
@@ -106,7 +106,7 @@ def test_nothing_past_the_last_stable_offset_is_cleaned(stable: int, end: int) -
 def test_the_first_segment_with_a_record_too_young_and_all_after_it_stay() -> None:
     config = replace(TopicConfig(), min_compaction_lag_ms=1000)
     old, limit, young = NOW - 5000, NOW - 1000, NOW - 999
-    log = view(
+    log = log_facts(
         segment(0, largest=old), segment(10, largest=limit), segment(20, largest=young),
         segment(30, largest=old), segment(40), config=config,
     )  # fmt: skip
@@ -118,15 +118,15 @@ def test_the_first_segment_with_a_record_too_young_and_all_after_it_stay() -> No
 
 def test_a_clean_segment_is_never_too_young() -> None:
     config = replace(TopicConfig(), min_compaction_lag_ms=1000)
-    log = view(segment(0, largest=NOW), segment(10), segment(20), config=config)
+    log = log_facts(segment(0, largest=NOW), segment(10), segment(20), config=config)
     assert dirty_range(log, 10, NOW).first_uncleanable_offset == 20
 
 
 def test_the_ratio_must_be_exceeded_not_reached() -> None:
     config = replace(TopicConfig(), min_cleanable_dirty_ratio=0.5)
-    log = view(*TENS[:2], segment(20), config=config)
+    log = log_facts(*TENS[:2], segment(20), config=config)
     assert reason_to_clean(log, dirty_range(log, 10, NOW)) is None
-    filthier = view(segment(0, 10), segment(10, 11), segment(20), config=config)
+    filthier = log_facts(segment(0, 10), segment(10, 11), segment(20), config=config)
     assert reason_to_clean(filthier, dirty_range(filthier, 10, NOW)) is Reason.DIRTY
 
 
@@ -135,7 +135,7 @@ def test_an_overdue_log_is_cleaned_whatever_its_ratio() -> None:
         TopicConfig(), min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000
     )
     first = NOW - 1000
-    log = view(segment(0, 99), segment(10, 1, first=first), segment(20), config=config)
+    log = log_facts(segment(0, 99), segment(10, 1, first=first), segment(20), config=config)
     on_time = dirty_range(log, 10, NOW)
     assert (on_time.overdue_ms, reason_to_clean(log, on_time)) == (0, None)
     late = dirty_range(log, 10, NOW + 1)
@@ -144,12 +144,12 @@ def test_an_overdue_log_is_cleaned_whatever_its_ratio() -> None:
 
 def test_segments_without_timestamps_are_not_overdue() -> None:
     config = replace(TopicConfig(), max_compaction_lag_ms=1)
-    log = view(segment(0, first=-1), segment(10, first=0), segment(20), config=config)
+    log = log_facts(segment(0, first=-1), segment(10, first=0), segment(20), config=config)
     assert dirty_range(log, None, NOW).overdue_ms == 0
 
 
 def test_overdue_logs_come_first_by_how_overdue_they_are() -> None:
-    base = dirty_range(view(*TENS), 20, NOW)
+    base = dirty_range(log_facts(*TENS), 20, NOW)
     filthiest = replace(base, clean_bytes=0)
     late = replace(base, overdue_ms=1)
     later = replace(base, overdue_ms=2, cleanable_bytes=1)

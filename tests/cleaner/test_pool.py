@@ -20,10 +20,10 @@ from odradek.cleaner.passes.clean import clean
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.passes.throttle import Throttle
 from odradek.cleaner.rules.quarantine import RETRY_MIN_MS
-from odradek.cleaner.runtime.desk import Desk
-from odradek.cleaner.runtime.look import Look, look_at_all
+from odradek.cleaner.runtime.inspection import Inspection, inspect_all
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.cleaner.runtime.progress import Running
+from odradek.cleaner.runtime.scheduler import Scheduler
 from odradek.cleaner.runtime.worker import Rest
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
@@ -128,37 +128,37 @@ def slow(broker: Broker) -> Log:
 # --- the loop's side, without threads ---------------------------------------------------------
 
 
-def take(desk: Desk) -> Running:
-    order = desk.take(0)
+def take(scheduler: Scheduler) -> Running:
+    order = scheduler.take(0)
     assert isinstance(order, Running)
     return order
 
 
-def new_desk(broker: Broker) -> Desk:
-    return Desk(broker, lambda: broker.config, broker.now_ms)
+def new_scheduler(broker: Broker) -> Scheduler:
+    return Scheduler(broker, lambda: broker.config, broker.now_ms)
 
 
 def test_the_count_of_read_bytes_never_falls_when_a_cleaning_begins_again(broker: Broker) -> None:
     broker.add_log("a")
-    desk = new_desk(broker)
-    running = take(desk)
+    scheduler = new_scheduler(broker)
+    running = take(scheduler)
     for indexed_bytes, reported in ((100, 100), (30, 100), (120, 120)):
         running.counters.indexed_bytes = indexed_bytes
-        assert desk.progress.io_bytes().read == reported
-    desk.abandon(running)
-    assert desk.progress.io_bytes().read == 120
+        assert scheduler.progress.io_bytes().read == reported
+    scheduler.abandon(running)
+    assert scheduler.progress.io_bytes().read == 120
 
 
 def test_the_filthiest_log_comes_first_and_none_twice(broker: Broker) -> None:
     half = broker.add_log("half")
     broker.world.directory.cleaner_offsets["half", 0] = 2
     whole = broker.add_log("whole")
-    desk = new_desk(broker)
-    assert take(desk).log is whole
+    scheduler = new_scheduler(broker)
+    assert take(scheduler).log is whole
     broker.world.directory.cleaner_offsets["half", 0] = 0
-    assert take(desk).log is half
-    assert desk.take(0) == Rest(CONFIG.log_cleaner_backoff_ms / 1000)
-    assert desk.take(1) is None  # there is to be one thread
+    assert take(scheduler).log is half
+    assert scheduler.take(0) == Rest(CONFIG.log_cleaner_backoff_ms / 1000)
+    assert scheduler.take(1) is None  # there is to be one thread
 
 
 def test_an_overdue_log_comes_before_the_filthiest(broker: Broker) -> None:
@@ -166,30 +166,30 @@ def test_an_overdue_log_comes_before_the_filthiest(broker: Broker) -> None:
     late = broker.add_log("late", replace(EAGER, max_compaction_lag_ms=1000))
     later = broker.add_log("later", replace(EAGER, max_compaction_lag_ms=500))
     broker.world.now_ms += 5000
-    desk = new_desk(broker)
-    assert [take(desk).log for _ in range(2)] == [later, late]
-    assert desk.last_choice.overdue_count == 1
+    scheduler = new_scheduler(broker)
+    assert [take(scheduler).log for _ in range(2)] == [later, late]
+    assert scheduler.last_choice.overdue_count == 1
 
 
 def test_only_compacted_logs_are_compacted(broker: Broker) -> None:
     for policy in (set(), {"delete"}):
         config = replace(EAGER, cleanup_policy=frozenset(policy))
         broker.add_log(f"none-{len(policy)}", config)
-    desk = new_desk(broker)
-    assert isinstance(desk.take(0), Rest)
+    scheduler = new_scheduler(broker)
+    assert isinstance(scheduler.take(0), Rest)
     both = broker.add_log("both", replace(EAGER, cleanup_policy=frozenset({"compact", "delete"})))
-    assert take(desk).log is both
+    assert take(scheduler).log is both
 
 
 def test_a_paused_log_waits_for_as_many_resumes(broker: Broker) -> None:
     broker.add_log("a")
-    desk = new_desk(broker)
-    desk.progress.pause("a", 0)
-    desk.progress.pause("a", 0)
-    desk.progress.resume("a", 0)
-    assert isinstance(desk.take(0), Rest)
-    desk.progress.resume("a", 0)
-    assert isinstance(desk.take(0), Running)
+    scheduler = new_scheduler(broker)
+    scheduler.progress.pause("a", 0)
+    scheduler.progress.pause("a", 0)
+    scheduler.progress.resume("a", 0)
+    assert isinstance(scheduler.take(0), Rest)
+    scheduler.progress.resume("a", 0)
+    assert isinstance(scheduler.take(0), Running)
 
 
 def dry_result(running: Running) -> CleanResult:
@@ -202,39 +202,39 @@ def dry_result(running: Running) -> CleanResult:
 
 def test_quarantine_lasts_longer_each_time_until_a_success(broker: Broker) -> None:
     log = broker.add_log("a")
-    desk = new_desk(broker)
+    scheduler = new_scheduler(broker)
     for failures, wait_ms in enumerate((RETRY_MIN_MS, 2 * RETRY_MIN_MS, 4 * RETRY_MIN_MS), 1):
-        desk.fail(take(desk), ValueError("no"))
-        (entry,) = desk.progress.quarantined
+        scheduler.fail(take(scheduler), ValueError("no"))
+        (entry,) = scheduler.progress.quarantined
         assert (entry.failures, entry.exception) == (failures, "ValueError: no")
         assert entry.retry_at_ms == broker.world.now_ms + wait_ms
         broker.world.now_ms += wait_ms - 1
-        assert isinstance(desk.take(0), Rest)
+        assert isinstance(scheduler.take(0), Rest)
         broker.world.now_ms += 1
-    running = take(desk)
+    running = take(scheduler)
     result = dry_result(running)
-    desk.progress.succeed(running, result)
-    desk.progress.end(running)
-    assert desk.progress.quarantined == ()
+    scheduler.progress.succeed(running, result)
+    scheduler.progress.end(running)
+    assert scheduler.progress.quarantined == ()
     assert broker.checkpoint(log) == result.end_offset
 
 
 def test_a_new_configuration_ends_the_quarantine(broker: Broker) -> None:
     log = broker.add_log("a")
-    desk = new_desk(broker)
-    desk.fail(take(desk), ValueError("no"))
-    assert isinstance(desk.take(0), Rest)
+    scheduler = new_scheduler(broker)
+    scheduler.fail(take(scheduler), ValueError("no"))
+    assert isinstance(scheduler.take(0), Rest)
     log.config = replace(EAGER, max_decompressed_message_bytes=123)
-    assert take(desk).log is log
+    assert take(scheduler).log is log
 
 
 def test_a_deleted_log_leaves_the_quarantine_and_the_history(broker: Broker) -> None:
     log = broker.add_log("a")
-    desk = new_desk(broker)
-    desk.fail(take(desk), ValueError("no"))
+    scheduler = new_scheduler(broker)
+    scheduler.fail(take(scheduler), ValueError("no"))
     broker.world.directory.delete_log(log, broker.world.now_ms)
-    assert isinstance(desk.take(0), Rest)
-    assert desk.progress.quarantined == ()
+    assert isinstance(scheduler.take(0), Rest)
+    assert scheduler.progress.quarantined == ()
 
 
 # --- threads ----------------------------------------------------------------------------------
@@ -250,7 +250,8 @@ async def test_a_pool_cleans_by_itself_and_reports_the_results(broker: Broker) -
         assert (status.threads_alive, status.threads_died) == (1, 0)
         assert {result.topic for result in status.last_results} == {"a", "b", "c"}
         assert all(result.end_records == 2 for result in status.last_results)
-        assert [run.result.end_offset for run in pool.desk.runs.runs(logs[0]) if run.result] == [3]
+        runs = pool.scheduler.runs.runs(logs[0])
+        assert [run.result.end_offset for run in runs if run.result] == [3]
         assert pool.problems() == []
     assert pool.status().threads_alive == 0
     saved = (broker.world.directory.path / "cleaner-offset-checkpoint").read_text()
@@ -260,7 +261,7 @@ async def test_a_pool_cleans_by_itself_and_reports_the_results(broker: Broker) -
 @on_a_loop
 async def test_a_resting_thread_can_be_woken(broker: Broker) -> None:
     async with running_pool(broker) as pool:
-        await until(lambda: pool.desk.last_choice.at_ms == broker.world.now_ms)
+        await until(lambda: pool.scheduler.last_choice.at_ms == broker.world.now_ms)
         log = broker.add_log("late")
         pool.wake()
         await until(lambda: broker.checkpoint(log) == 3)
@@ -349,10 +350,10 @@ async def test_a_thread_that_dies_is_replaced_and_counted(
         await until(lambda: pool.status().threads_alive == 1)
         with monkeypatch.context() as patched:
 
-            def die(thread: int, look: Look) -> Running | Rest | None:
+            def die(thread: int, inspection: Inspection) -> Running | Rest | None:
                 raise SystemError("a bug")
 
-            patched.setattr(pool.desk, "take", die)
+            patched.setattr(pool.scheduler, "take", die)
             pool.wake()
             await until(lambda: pool.status().threads_died > 0)
         log = broker.add_log("a")
@@ -447,7 +448,7 @@ class Recorder:
 async def test_the_loop_never_waits_for_the_disk(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither to look, nor to exchange segments, nor for a checkpoint, good or repaired."""
+    """Neither to inspect logs, nor to exchange segments, nor for a checkpoint, even repaired."""
     lags = replace(EAGER, max_compaction_lag_ms=1000, min_compaction_lag_ms=1)
     log = broker.add_log("a", lags)
     impossible = broker.add_log("b", lags)
@@ -476,15 +477,15 @@ async def test_a_checkpoint_that_is_refused_is_logged_and_stored_with_the_next(
     recorder.refuse = lambda what, path: what == "write_atomically"
     failed: list[Log] = []
     async with running_pool(broker) as pool:
-        pool.desk.on_failed = lambda log, error: failed.append(log)
-        await until(lambda: bool(pool.desk.runs.runs(log)))
+        pool.scheduler.on_failed = lambda log, error: failed.append(log)
+        await until(lambda: bool(pool.scheduler.runs.runs(log)))
         assert failed == [log]
         assert "failed to store the cleaner's checkpoint log=a-0" in caplog.text
         assert pool.problems() == []
         recorder.refuse = lambda what, path: False
         other = broker.add_log("b")
         pool.wake()
-        await until(lambda: bool(pool.desk.runs.runs(other)))
+        await until(lambda: bool(pool.scheduler.runs.runs(other)))
     assert broker.checkpoint(log) == broker.checkpoint(other) == 3
     saved = (broker.world.directory.path / "cleaner-offset-checkpoint").read_text()
     assert "a 0 3" in saved and "b 0 3" in saved
@@ -506,18 +507,18 @@ async def test_a_repaired_checkpoint_is_stored_though_nothing_is_cleaned(broker:
 
 def test_a_log_that_changed_since_it_was_looked_at_is_not_taken(broker: Broker) -> None:
     trimmed, damaged, other = (broker.add_log(topic) for topic in ("a", "b", "c"))
-    desk = new_desk(broker)
-    (broken,) = desk.notice([damaged])
-    look = look_at_all(desk, lambda function, *args: function(*args), broker.now_ms())
-    failed = Look([one for one in look.candidates if one[0].log is not damaged])
+    scheduler = new_scheduler(broker)
+    (broken,) = scheduler.note([damaged])
+    inspection = inspect_all(scheduler, lambda function, *args: function(*args), broker.now_ms())
+    failed = Inspection([one for one in inspection.candidates if one[0].log is not damaged])
     failed.failures.append((broken, DiskFailure(damaged.directory, OSError())))
     for log in (trimmed, damaged):
         log.delete_segments(1, broker.now_ms())
-    order = desk.take(0, failed)
+    order = scheduler.take(0, failed)
     assert isinstance(order, Running) and order.log is other
-    assert isinstance(desk.take(0, failed), Rest)
+    assert isinstance(scheduler.take(0, failed), Rest)
     # What could not be read because it went meanwhile is no failure.
-    assert desk.progress.quarantined == ()
+    assert scheduler.progress.quarantined == ()
 
 
 # --- the throttle -----------------------------------------------------------------------------

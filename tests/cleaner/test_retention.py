@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
+from odradek.cleaner.rules.facts import SegmentFacts
 from odradek.cleaner.rules.retention import Deletion, plan_deletion
-from odradek.cleaner.rules.view import SegmentView
 from odradek.cleaner.runtime import deleter as deleter_module
 from odradek.cleaner.runtime.deleter import check_retention
 from odradek.config.broker import BrokerConfig
@@ -32,7 +32,7 @@ def plan(
 ) -> Deletion | None:
     return plan_deletion(
         config,
-        (SegmentView(base, size, largest) for base, size, largest in segments),
+        (SegmentFacts(base, size, largest) for base, size, largest in segments),
         log_start_offset=start,
         log_end_offset=end,
         high_watermark=high_watermark,
@@ -107,13 +107,13 @@ def test_nothing_beyond_the_high_watermark_goes() -> None:
 def test_segments_after_the_first_that_stays_are_not_looked_at() -> None:
     asked: list[int] = []
 
-    def views() -> Iterator[SegmentView]:
+    def facts() -> Iterator[SegmentFacts]:
         for base in range(0, 100, 10):
             asked.append(base)
-            yield SegmentView(base, 10, NOW)
+            yield SegmentFacts(base, 10, NOW)
 
     plan_deletion(
-        TopicConfig(), views(), log_start_offset=0, log_end_offset=100, high_watermark=100,
+        TopicConfig(), facts(), log_start_offset=0, log_end_offset=100, high_watermark=100,
         size_bytes=100, now_ms=NOW,
     )  # fmt: skip
     assert asked == [0, 10]
@@ -152,10 +152,10 @@ def test_changes_while_the_age_is_looked_at_are_respected(tmp_path: Path, meanwh
     world.roll()
     world.append(pairs("a:2"))
     world.now_ms += 10_000
-    look = deleter_module._look
+    find = deleter_module._find_deletion
 
-    def looking(log: Log, now_ms: int) -> Deletion | None:
-        found = look(log, now_ms)
+    def finding(log: Log, now_ms: int) -> Deletion | None:
+        found = find(log, now_ms)
         if meanwhile == "append":
             world.append(pairs("a:3"))
         elif meanwhile == "roll":
@@ -167,7 +167,7 @@ def test_changes_while_the_age_is_looked_at_are_respected(tmp_path: Path, meanwh
         return found
 
     deleter = deleter_module.Deleter([world.log], BrokerConfig, lambda: world.now_ms)
-    with mock.patch.object(deleter_module, "_look", looking):
+    with mock.patch.object(deleter_module, "_find_deletion", finding):
         asyncio.run(deleter.check_all())
     assert ("a:3" in world.values()) == (meanwhile != "nothing")
     asyncio.run(deleter.check_all())

@@ -103,9 +103,9 @@ async def test_compact_with_delete_rolls_as_well(broker: Broker) -> None:
 async def test_a_log_rolled_in_time_is_cleaned_at_once(broker: Broker) -> None:
     log = add_active(broker, "a", IN_TIME, 1, 2, 3)
     async with running_pool(broker) as pool:  # its threads rest for ten minutes
-        await until(lambda: bool(pool.desk.runs.runs(log)))
+        await until(lambda: bool(pool.scheduler.runs.runs(log)))
         assert broker.checkpoint(log) == 3
-        results = [run.result for run in pool.desk.runs.runs(log)]
+        results = [run.result for run in pool.scheduler.runs.runs(log)]
         assert [result.end_records for result in results if result] == [1]
 
 
@@ -117,7 +117,7 @@ async def test_no_thread_need_be_free(broker: Broker) -> None:
         log = add_active(broker, "a", IN_TIME, 1)
         pool.wake()
         await until(lambda: len(log.segments) == 2)
-        assert [one.job.topic for one in pool.desk.progress.running] == ["slow"]
+        assert [one.job.topic for one in pool.scheduler.progress.running] == ["slow"]
 
 
 @on_a_loop
@@ -137,7 +137,7 @@ async def test_a_log_rolls_at_its_moment_however_long_threads_rest(broker: Broke
 async def test_a_new_lag_counts_at_once(broker: Broker) -> None:
     log = add_active(broker, "a", EAGER, 1)
     async with running_pool(broker) as pool:
-        await until(lambda: pool.desk.last_choice.at_ms == broker.world.now_ms)
+        await until(lambda: pool.scheduler.last_choice.at_ms == broker.world.now_ms)
         assert len(log.segments) == 1
         log.config = IN_TIME
         pool.wake()
@@ -148,7 +148,7 @@ async def test_a_new_lag_counts_at_once(broker: Broker) -> None:
 async def test_a_new_rest_counts_at_once(broker: Broker) -> None:
     log = add_active(broker, "a", EAGER, 1)
     async with running_pool(broker) as pool:
-        await until(lambda: pool.desk.last_choice.at_ms == broker.world.now_ms)
+        await until(lambda: pool.scheduler.last_choice.at_ms == broker.world.now_ms)
         broker.config = replace(CONFIG, log_cleaner_backoff_ms=5)
         pool.reconfigure()
         log.config = IN_TIME  # nobody is told: the next look finds it

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import Bound, Reason, dirty_range
 from odradek.cleaner.rules.quarantine import Quarantined, Standing
-from odradek.cleaner.rules.view import ActiveSegment, LogView, SegmentView
 from odradek.cleaner.rules.why import (
     Condition,
     Facts,
@@ -43,14 +43,14 @@ def configs(draw: st.DrawFn) -> TopicConfig:
 
 
 @st.composite
-def views(draw: st.DrawFn) -> LogView:
-    """Make a view as view_log() does: with the timestamps that the settings ask for."""
+def all_log_facts(draw: st.DrawFn) -> LogFacts:
+    """Make a log's facts as read_facts() does: with the timestamps that the settings ask for."""
     config = draw(configs())
     count = draw(st.integers(1, 6))
     bases = list(itertools.accumulate(draw(st.lists(st.integers(1, 20), min_size=count,
                                                     max_size=count))))  # fmt: skip
     segments = tuple(
-        SegmentView(
+        SegmentFacts(
             base,
             draw(st.integers(0, 100)),
             draw(stamps) if config.min_compaction_lag_ms > 0 else None,
@@ -62,7 +62,7 @@ def views(draw: st.DrawFn) -> LogView:
     )
     end = bases[-1] + draw(st.integers(0, 20))
     start = draw(st.integers(bases[0], end))
-    return LogView("t", 0, config, start, end, draw(st.integers(start, end)), end, segments)
+    return LogFacts("t", 0, config, start, end, draw(st.integers(start, end)), end, segments)
 
 
 def failure(retry_at_ms: int) -> Quarantined:
@@ -91,11 +91,11 @@ def standings(draw: st.DrawFn) -> Standing:
 
 @st.composite
 def all_facts(draw: st.DrawFn) -> Facts:
-    view = draw(views())
-    active = view.segments[-1]
+    log_facts = draw(all_log_facts())
+    active = log_facts.segments[-1]
     return Facts(
-        view,
-        draw(st.one_of(st.none(), st.integers(0, view.log_end_offset + 3))),
+        log_facts,
+        draw(st.one_of(st.none(), st.integers(0, log_facts.log_end_offset + 3))),
         draw(standings()),
         Threads(draw(st.sampled_from([True, True, False])), 1, draw(st.sampled_from([1, 1, 0]))),
         ActiveSegment(active.base_offset, active.size_bytes, 1000, NOW + 7),
@@ -105,7 +105,7 @@ def all_facts(draw: st.DrawFn) -> Facts:
 
 
 def is_decided(facts: Facts, now_ms: int) -> bool:
-    """Decide as the cleaner's desk does."""
+    """Decide as the cleaner's scheduler does."""
     dirty = dirty_range(facts.log, facts.checkpoint, now_ms, facts.horizon_ms)
     return (
         facts.threads.is_enabled
@@ -209,28 +209,30 @@ def find_named(facts: Facts, now_ms: int, name: str) -> Condition:
 # --- what it says -----------------------------------------------------------------------------
 
 
-def facts(view: LogView, **changes: object) -> Facts:
-    active = ActiveSegment(view.segments[-1].base_offset, 10, 990, NOW + 60_000)
-    made = Facts(view, None, Standing(), Threads(True, 1, 1), active, None, None)
+def facts(log_facts: LogFacts, **changes: object) -> Facts:
+    active = ActiveSegment(log_facts.segments[-1].base_offset, 10, 990, NOW + 60_000)
+    made = Facts(log_facts, None, Standing(), Threads(True, 1, 1), active, None, None)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def view(*segments: SegmentView, config: TopicConfig = COMPACT, stable: int = 40) -> LogView:
-    return LogView("t", 0, config, 0, 40, stable, 40, segments)
+def log_facts(
+    *segments: SegmentFacts, config: TopicConfig = COMPACT, stable: int = 40
+) -> LogFacts:
+    return LogFacts("t", 0, config, 0, 40, stable, 40, segments)
 
 
-TENS = tuple(SegmentView(base, 10) for base in (0, 10, 20, 30))
+TENS = tuple(SegmentFacts(base, 10) for base in (0, 10, 20, 30))
 
 
 def test_a_dirty_log_is_cleaned_now_and_for_a_reason() -> None:
-    answer = explain(facts(view(*TENS)), NOW)
+    answer = explain(facts(log_facts(*TENS)), NOW)
     assert (answer.verdict, answer.reason, answer.due_ms) == (Verdict.NOW, Reason.DIRTY, NOW)
     assert answer.sentence.endswith(Reason.DIRTY.value)
 
 
 def test_an_open_transaction_is_named() -> None:
     found = find_named(
-        facts(view(*TENS, stable=15), transaction=OpenTransaction(7, 15)),
+        facts(log_facts(*TENS, stable=15), transaction=OpenTransaction(7, 15)),
         NOW,
         "last stable offset",
     )
@@ -239,31 +241,31 @@ def test_an_open_transaction_is_named() -> None:
 
 
 def test_the_sentence_names_the_missing_condition() -> None:
-    deleted = view(*TENS, config=TopicConfig())
+    deleted = log_facts(*TENS, config=TopicConfig())
     assert "not compacted" in explain(facts(deleted), NOW).sentence
-    switched_off = facts(view(*TENS), threads=Threads(False, 0, 0))
+    switched_off = facts(log_facts(*TENS), threads=Threads(False, 0, 0))
     assert "switched off" in explain(switched_off, NOW).sentence
-    barely = explain(facts(view(*TENS), checkpoint=30), NOW)
+    barely = explain(facts(log_facts(*TENS), checkpoint=30), NOW)
     assert barely.verdict is Verdict.NOT and "the active segment" in barely.sentence
-    clean = explain(facts(view(*TENS), checkpoint=40), NOW)
+    clean = explain(facts(log_facts(*TENS), checkpoint=40), NOW)
     assert "nothing is dirty" in clean.sentence
     failed = failure(NOW + 9)
-    ill = explain(facts(view(*TENS), standing=Standing(quarantined=failed)), NOW)
+    ill = explain(facts(log_facts(*TENS), standing=Standing(quarantined=failed)), NOW)
     assert (ill.verdict, ill.due_ms) == (Verdict.LATER, NOW + 9)
     assert "failed 2 times in a row" in ill.sentence and "bad CRC" in ill.sentence
 
 
 def test_an_overdue_log_is_overdue_a_millisecond_after_its_lag() -> None:
     config = replace(COMPACT, max_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1.0)
-    old = SegmentView(0, 10, None, NOW - 500)
-    waiting = facts(view(old, SegmentView(30, 10, None, NOW), config=config))
+    old = SegmentFacts(0, 10, None, NOW - 500)
+    waiting = facts(log_facts(old, SegmentFacts(30, 10, None, NOW), config=config))
     condition = find_named(waiting, NOW, "max.compaction.lag.ms")
     assert condition.met_at_ms == NOW - 500 + 1_000 + 1 == explain(waiting, NOW).due_ms
 
 
 def test_a_silent_log_is_due_when_its_active_segment_is_sealed_in_time() -> None:
     in_time = TopicConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000)
-    silent = facts(view(*TENS, config=in_time), checkpoint=30)
+    silent = facts(log_facts(*TENS, config=in_time), checkpoint=30)
     assert explain(silent, NOW).verdict is Verdict.NOT
     active = replace(silent.active, size_bytes=9, overdue_at_ms=NOW + 7)
     answer = explain(replace(silent, active=active), NOW)

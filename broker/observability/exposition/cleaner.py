@@ -123,7 +123,7 @@ OF_FINDINGS: Mapping[Family, Callable[[Finding], float | None]] = {
         "min.cleanable.dirty.ratio of the topic: above it, the partition is cleaned. Lower it to"
         " clean sooner, at the cost of more reading and writing.",
         *_PARTITION,
-    ): lambda one: one.view.config.min_cleanable_dirty_ratio,
+    ): lambda one: one.facts.config.min_cleanable_dirty_ratio,
     gauge(
         "odradek_cleaner_overdue_seconds",
         "By how much the partition has missed max.compaction.lag.ms, 0 when it has not: `odradek"

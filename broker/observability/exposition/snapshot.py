@@ -170,7 +170,7 @@ async def take_snapshot(broker: Observed) -> Snapshot:
         offline_partition_count=len(broker.topics.offline()),
         disks=disks,
         cleaner=CleanerRows(
-            broker.cleaner.status(), broker.cleaner.desk.progress.io_bytes(), cleaner_logs
+            broker.cleaner.status(), broker.cleaner.scheduler.progress.io_bytes(), cleaner_logs
         ),
         groups=groups,
         transactions=broker.transactions.count_by_state(),
@@ -278,5 +278,5 @@ def _log_row(log: Log) -> LogRow:
 
 
 def _cleaner_row(cleaner: CleanerPool, log: Log) -> CleanerRow:
-    runs = cleaner.desk.runs
+    runs = cleaner.scheduler.runs
     return CleanerRow(cleaner.note(log), runs.last_good(log), copy(runs.totals(log)))

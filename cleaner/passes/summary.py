@@ -1,7 +1,7 @@
-"""The known facts of a clean segment, with which a cleaning need not read it: the file `.keys`.
+"""The summary of a clean segment, with which a cleaning need not read it: the file `.keys`.
 
 Beside a segment that was cleaned lies a filter of its keys: when it has none of the keys that
-came since, nothing in the segment is obsolete. Before the filter are the other facts that a
+came since, nothing in the segment is obsolete. Before the filter is the rest that a
 cleaning needs. The file only saves work: it is written again whenever a segment is read, and a
 file that is damaged, or not of the present segment, counts as absent. Integers are little-endian:
 
@@ -41,8 +41,8 @@ MUST_READ, HAS_FILTER = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """The known facts of a segment, without its keys."""
+class SegmentSummary:
+    """A segment in short, without its keys."""
 
     base_offset: int
     size_bytes: int
@@ -56,8 +56,8 @@ class SegmentFacts:
     has_filter: bool
 
 
-def read_facts(segment: Segment) -> SegmentFacts | None:
-    """Return the known facts of a segment, None when there are none. Raises nothing."""
+def read_summary(segment: Segment) -> SegmentSummary | None:
+    """Return the summary of a segment, None when there is none. Raises nothing."""
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
         if not segment.fs.exists(path):
@@ -70,7 +70,7 @@ def read_facts(segment: Segment) -> SegmentFacts | None:
         if (magic, version, base, size) == (
             MAGIC, VERSION, segment.base_offset, segment.size_bytes,
         ):  # fmt: skip
-            return SegmentFacts(
+            return SegmentSummary(
                 base,
                 size,
                 records,

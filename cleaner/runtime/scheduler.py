@@ -16,15 +16,15 @@ from odradek.cleaner.rules.job import CleanerSettings, make_job
 from odradek.cleaner.rules.policy import Reason, urgency
 from odradek.cleaner.runtime.asked import AskedQueue, OnOutcome, Status, seal_active, why_nothing
 from odradek.cleaner.runtime.history import History
-from odradek.cleaner.runtime.look import Look, look_at_all
+from odradek.cleaner.runtime.inspection import Inspection, inspect_all
 from odradek.cleaner.runtime.progress import (
     Candidate,
     CleanerOffsets,
+    NotedLog,
     Progress,
     Running,
-    Sight,
     find_candidate,
-    notice,
+    note_log,
     range_of,
     repair_checkpoint,
 )
@@ -57,7 +57,7 @@ class Logs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The result of the last look at all logs."""
+    """The result of the last inspection of all logs."""
 
     at_ms: int
     max_dirty_ratio: float
@@ -66,7 +66,7 @@ class Choice:
     overdue_count: int
 
 
-class Desk:
+class Scheduler:
     """Hands out logs to threads and takes back results; owned by the event loop."""
 
     def __init__(
@@ -89,29 +89,29 @@ class Desk:
         self.runs.forget_absent()
         return list(present.values())
 
-    def notice(self, logs: Sequence[Log]) -> list[Sight]:
-        """Note the facts of those logs that could be cleaned."""
+    def note(self, logs: Sequence[Log]) -> list[NotedLog]:
+        """Note those logs that could be cleaned."""
         now_ms = self._clock_ms()
-        found: list[Sight] = []
+        found: list[NotedLog] = []
         for log in logs:
             standing = self.progress.standing(log)
             if not log.config.compact or not standing.may_clean(now_ms):
                 continue
-            sight = notice(
+            noted = note_log(
                 log,
                 self._logs.directory_of(log),
                 now_ms,
                 self.progress.horizons,
                 is_retry=standing.quarantined is not None,
             )
-            if sight is not None:
-                found.append(sight)
+            if noted is not None:
+                found.append(noted)
         return found
 
-    def take(self, thread: int, look: Look | None = None) -> Running | Rest | None:
+    def take(self, thread: int, inspection: Inspection | None = None) -> Running | Rest | None:
         """Give a thread its next log, or a rest, or its dismissal (None) when it is surplus.
 
-        `look` is the thread's latest look at all logs; without it the look is done here.
+        `inspection` is the thread's latest one of all logs; without it, one is done here.
         """
         config = self._config()
         if thread >= config.log_cleaner_threads:
@@ -119,9 +119,9 @@ class Desk:
         now_ms = self._clock_ms()
         chosen = self._next_asked(now_ms)
         if chosen is None:
-            if look is None:
-                look = look_at_all(self, _call, now_ms)
-            chosen = self._choose(look, now_ms)
+            if inspection is None:
+                inspection = inspect_all(self, _call, now_ms)
+            chosen = self._choose(inspection, now_ms)
         if chosen is None:
             return self._rest(config, now_ms)
         candidate, reason = chosen
@@ -211,42 +211,42 @@ class Desk:
             self.asked.tell(key, Status.NOTHING, why_nothing(log, dirty))
         return None
 
-    def _choose(self, look: Look, now_ms: int) -> tuple[Candidate, Reason] | None:
+    def _choose(self, inspection: Inspection, now_ms: int) -> tuple[Candidate, Reason] | None:
         """Choose the log to clean next: recomputed each time, from all current logs."""
-        for sight, error in look.failures:
-            if sight.is_current:  # if not, it changed during the look
-                self._quarantine(sight.log, error)
-        overdue_ms = [one.dirty.overdue_ms for one, _ in look.candidates]
-        self._release_clean(look, now_ms)
-        cleanable = [(one, reason) for one, reason in look.candidates if reason is not None]
+        for noted, error in inspection.failures:
+            if noted.is_current:  # if not, it changed during the inspection
+                self._quarantine(noted.log, error)
+        overdue_ms = [one.dirty.overdue_ms for one, _ in inspection.candidates]
+        self._release_clean(inspection, now_ms)
+        cleanable = [(one, reason) for one, reason in inspection.candidates if reason is not None]
         self.last_choice = Choice(
             now_ms,
-            max((one.dirty.cleanable_ratio for one, _ in look.candidates), default=0.0),
+            max((one.dirty.cleanable_ratio for one, _ in inspection.candidates), default=0.0),
             max(overdue_ms, default=0),
             len(cleanable),
             sum(ms > 0 for ms in overdue_ms),
         )
         cleanable.sort(key=lambda one: urgency(one[0].dirty, one[1]), reverse=True)
-        cleanable += look.unsurveyed()
+        cleanable += inspection.unsurveyed()
         chosen = next((one for one in cleanable if self._is_free(one[0], now_ms)), None)
-        for one, _ in look.candidates:
+        for one, _ in inspection.candidates:
             repair_checkpoint(one)
             self.progress.note_horizon(one)
         return chosen
 
-    def _release_clean(self, look: Look, now_ms: int) -> None:
+    def _release_clean(self, inspection: Inspection, now_ms: int) -> None:
         """Release logs from quarantine whose retry is due and that have nothing to clean."""
-        for at, (one, reason) in reversed(list(enumerate(look.candidates))):
+        for at, (one, reason) in reversed(list(enumerate(inspection.candidates))):
             has_work = one.has_work(now_ms) or not one.is_surveyed
-            if reason is Reason.RETRY and not has_work and one.sight.is_current:
-                del look.candidates[at]
+            if reason is Reason.RETRY and not has_work and one.noted.is_current:
+                del inspection.candidates[at]
                 self.progress.release(one.log.topic, one.log.partition)
                 logger.info("found nothing to clean at the retry log=%s", one.log.name)
 
     def _is_free(self, candidate: Candidate, now_ms: int) -> bool:
-        """Return whether a log is unchanged since the look and no other thread cleans it."""
-        log, sight = candidate.log, candidate.sight
-        return self.progress.may_clean(log, now_ms) and sight.is_current
+        """Return whether a log is unchanged since the inspection and no other thread cleans it."""
+        log, noted = candidate.log, candidate.noted
+        return self.progress.may_clean(log, now_ms) and noted.is_current
 
     def _quarantine(self, log: Log, error: BaseException) -> None:
         entry = self.progress.fail(log, error, self._clock_ms())

@@ -1,7 +1,7 @@
-"""Frozen views of logs: the facts from which the cleaner decides.
+"""The facts of logs by which the cleaner decides: frozen values, which do not change meanwhile.
 
-The event loop takes them, so that pure functions and threads can work on facts that do not
-change meanwhile.
+The event loop notes a log's state, which takes no time; a thread then reads the facts of its
+segments, which may wait for the disk. The rules are pure functions of the facts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentView:
+class SegmentFacts:
     """A segment at one moment. Timestamps that no rule of the topic needs are left out."""
 
     base_offset: int
@@ -44,7 +44,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)  # without slots, which Generic does not allow
-class LogFacts(Generic[S]):
+class LogState(Generic[S]):
     """A log at one moment."""
 
     topic: str
@@ -57,14 +57,14 @@ class LogFacts(Generic[S]):
     segments: tuple[S, ...]  # the last one is active
 
 
-LogView: TypeAlias = LogFacts[SegmentView]
-# The facts from which a view is created in a thread; they take no time to note.
-Glance: TypeAlias = LogFacts[Segment]
+LogFacts: TypeAlias = LogState[SegmentFacts]
+# A thread reads the facts from this; it takes no time to note.
+NotedState: TypeAlias = LogState[Segment]
 
 
-def glance_at(log: Log) -> Glance:
-    """Note the current facts of a log; runs on the event loop."""
-    return Glance(
+def note_state(log: Log) -> NotedState:
+    """Note the current state of a log; runs on the event loop."""
+    return NotedState(
         log.topic,
         log.partition,
         log.config,
@@ -98,16 +98,16 @@ def active_segment(log: Log) -> ActiveSegment:
     )
 
 
-def view_log(glance: Glance) -> LogView:
-    """Create the view of a log for the choice of a log to compact; may read the log's files.
+def read_facts(state: NotedState) -> LogFacts:
+    """Read the facts by which a log is chosen to be compacted; may read the log's files.
 
     No rule needs the active segment's timestamps, which only the loop may look up.
     """
-    with_largest = glance.config.min_compaction_lag_ms > 0
-    with_first = glance.config.max_compaction_lag_ms < INT64_MAX
-    *sealed, active = glance.segments
-    views = [
-        SegmentView(
+    with_largest = state.config.min_compaction_lag_ms > 0
+    with_first = state.config.max_compaction_lag_ms < INT64_MAX
+    *sealed, active = state.segments
+    facts = [
+        SegmentFacts(
             segment.base_offset,
             segment.size_bytes,
             largest_timestamp(segment) if with_largest else None,
@@ -115,8 +115,8 @@ def view_log(glance: Glance) -> LogView:
         )
         for segment in sealed
     ]
-    views.append(SegmentView(active.base_offset, active.size_bytes))
-    return replace(cast(LogView, glance), segments=tuple(views))
+    facts.append(SegmentFacts(active.base_offset, active.size_bytes))
+    return replace(cast(LogFacts, state), segments=tuple(facts))
 
 
 def largest_timestamp(segment: Segment) -> int:
