@@ -27,7 +27,7 @@ from odradek.protocol.batches import (
 )
 from odradek.protocol.compression import Codec, compress
 from odradek.storage.directory import LogDirectory
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 
 DAY_MS = 24 * 60 * 60 * 1000
 TOPIC = "cleaned"

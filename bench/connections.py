@@ -34,7 +34,7 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from odradek.storage.files import raise_open_files_limit
+from odradek.storage.real_files import raise_open_files_limit
 
 TOPIC = "pinged"
 _VALUE_BYTES = 100

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 from bench.pictures_svg import Curve, Points, Stored, Strip, draw_curves, draw_points, draw_strips
 from bench.processes import ROOT, OdradekProcess
 from odradek.cli.dump_rows import Row, Wanted, reader_of
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 
 IMAGES = ROOT / "docs" / "images"
 PATIENCE_S = 60.0

@@ -31,7 +31,7 @@ from odradek.config.layers import static_layer
 from odradek.config.resolution import Layer
 from odradek.config.secret_files import open_secret_files
 from odradek.storage.errors import DiskFailure, StorageError
-from odradek.storage.files import RealFileSystem, raise_open_files_limit
+from odradek.storage.real_files import RealFileSystem, raise_open_files_limit
 
 if TYPE_CHECKING:
     from odradek.broker.web.server import HttpServer

@@ -23,7 +23,8 @@ from odradek.broker.topics import names as topic_names
 from odradek.cli.words import size
 from odradek.config.printable import printable
 from odradek.storage.errors import DirectoryInUse, StorageError
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
+from odradek.storage.real_files import RealFileSystem
 
 _OBSTACLES_SHOWN_MAX = 30
 

@@ -16,8 +16,8 @@ from odradek.cli.words import count, size
 from odradek.config.broker import BrokerConfig
 from odradek.storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY, list_partitions
 from odradek.storage.errors import StorageError
-from odradek.storage.files import RealFileSystem
 from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.real_files import RealFileSystem
 
 _DATA = "data"
 _FREE_SHARE_MIN, _FREE_BYTES_MIN = 0.05, 1_000_000_000

@@ -17,7 +17,7 @@ from odradek.cli.dump_words import Decoded, sentence
 from odradek.cli.words import time_text
 from odradek.config.printable import printable
 from odradek.storage.errors import CorruptFile, StorageError
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 
 # Title, width (negative: to the left), and the function that picks the value from the fields.
 _Column = tuple[str, int, Callable[[Mapping[str, object]], object]]

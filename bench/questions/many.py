@@ -22,7 +22,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.storage.files import raise_open_files_limit
+from odradek.storage.real_files import raise_open_files_limit
 
 _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
 _SECONDS = 6.0

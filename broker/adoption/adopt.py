@@ -31,8 +31,9 @@ from odradek.broker.security.acls import to_row
 from odradek.broker.topics import names as topic_names
 from odradek.storage import checkpoints
 from odradek.storage.directory import LOCK, METADATA_DIRECTORY
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
 from odradek.storage.kraft import MetadataLog
+from odradek.storage.real_files import RealFileSystem
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,9 @@ from odradek.protocol.messages.create_topics import (
 )
 from odradek.protocol.schema import info_of
 from odradek.storage.directory import LogDirectory
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

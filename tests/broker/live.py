@@ -30,8 +30,9 @@ from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.compiler import decode
 from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages import message_classes
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 
 # Long enough for a busy machine; only a test that fails waits for it.
 PATIENCE_S = 60.0

@@ -29,7 +29,7 @@ from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.messages import metadata_records as records
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.directory import LogDirectory
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import client, live, on_uvloop
 from tests.broker.moved_cluster import digests
 from tests.storage.test_kraft import WRITTEN_MS, batch, frame, write_log

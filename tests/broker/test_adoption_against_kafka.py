@@ -39,8 +39,8 @@ from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.messages import snake_case
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.directory import METADATA_DIRECTORY
-from odradek.storage.files import RealFileSystem
 from odradek.storage.kraft import MetadataLog
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.moved_cluster import (
     CLEANED,
     KAFKA_SETTINGS,

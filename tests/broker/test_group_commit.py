@@ -15,8 +15,9 @@ from odradek.broker.durability.group_commit import GroupCommit
 from odradek.config.topic import TopicConfig
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DiskFailure
-from odradek.storage.files import File, FileSystem, RealFileSystem
+from odradek.storage.files import File, FileSystem
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import append, batch, until
 
 

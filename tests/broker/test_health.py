@@ -19,7 +19,7 @@ from odradek.broker.topics.registry import Topics
 from odradek.broker.web import early
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer, Source
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import PATIENCE_S, client, on_uvloop, until
 from tests.broker.test_web_tls import issue, tear, trusting
 from tests.broker.web import ask, bearer, connection, is_reset, serving, url

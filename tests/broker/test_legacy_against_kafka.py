@@ -25,7 +25,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import INDEX, LOG, TIME_INDEX, file_name
 from tests.broker.admin import creatable

@@ -30,8 +30,8 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
-from odradek.storage.files import RealFileSystem
 from odradek.storage.meta_properties import META
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import LONG_MS, fetch, produce
 from tests.conftest import StartBroker
@@ -373,7 +373,7 @@ from unittest import mock
 from odradek.broker import composition
 from odradek.broker.clock import SystemClock
 from odradek.config.resolution import Layer, Source
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.meta_properties import META
 
 async def main():

@@ -21,7 +21,7 @@ from odradek.broker.metadata.store import (
     SqliteMetadata,
     TopicRecord,
 )
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 
 TOPIC = Resource(ResourceType.TOPIC, "orders")
 
@@ -155,7 +155,7 @@ def test_changes_that_a_killed_process_had_committed_are_there(path: Path) -> No
 import asyncio, os, signal
 from pathlib import Path
 from odradek.broker.metadata.store import SqliteMetadata, TopicRecord
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 
 async def main():
     store = SqliteMetadata(RealFileSystem(), [Path({str(path.parent)!r})], lambda: "a-cluster")

@@ -17,8 +17,9 @@ from odradek.broker.durability import sync_thread
 from odradek.broker.durability.group_commit import SYNC_THREADS_MAX, GroupCommit
 from odradek.broker.durability.sync_thread import SyncThread
 from odradek.storage.errors import DiskFailure
-from odradek.storage.files import File, RealFileSystem
+from odradek.storage.files import File
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import append, batch, on_uvloop
 from tests.broker.test_group_commit import make_logs
 

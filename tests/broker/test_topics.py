@@ -19,7 +19,8 @@ from odradek.config.errors import ConfigError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.errors import DirectoryOffline, DiskFailure, StorageError, UnknownDirectory
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.admin import Admin, admin, append
 
 COMPACT = {"cleanup.policy": "compact"}

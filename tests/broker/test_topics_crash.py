@@ -17,7 +17,8 @@ import pytest
 from odradek.broker.metadata.store import MetadataStore, SqliteMetadata
 from odradek.broker.topics.plans import Enlargement, NewTopic
 from odradek.broker.topics.topic import Topic
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
+from odradek.storage.real_files import RealFileSystem
 from tests.broker.admin import Admin, admin, append
 
 WRITES = {

@@ -22,7 +22,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 from tests.broker.group_fakes import Bench
 from tests.differential.wire import Peer

@@ -17,7 +17,8 @@ from odradek.cleaner.runtime.progress import find_candidate
 from odradek.protocol.batches import batch_crc
 from odradek.protocol.compression import Codec
 from odradek.storage.errors import CorruptFile, StaleSegments
-from odradek.storage.files import Buffer, RealFile
+from odradek.storage.files import Buffer
+from odradek.storage.real_files import RealFile
 from odradek.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
 from tests.cleaner.once import SETTINGS, clean_once
 from tests.cleaner.worlds import EAGER, FS, World, pairs

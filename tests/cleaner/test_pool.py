@@ -29,8 +29,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DiskFailure
-from odradek.storage.files import RealFile, RealFileSystem
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFile, RealFileSystem
 from odradek.storage.segment import CLEANED, LOG
 from tests.cleaner.worlds import EAGER, FS, World, pairs
 

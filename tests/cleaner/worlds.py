@@ -18,8 +18,8 @@ from odradek.protocol.batches import BatchHeader, Record, decode_records, encode
 from odradek.protocol.compression import Codec
 from odradek.protocol.control import encode_end_txn_marker
 from odradek.storage.directory import LogDirectory
-from odradek.storage.files import RealFileSystem
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.once import SETTINGS, clean_once
 

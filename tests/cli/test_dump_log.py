@@ -20,7 +20,7 @@ from odradek.cli.dump_rows import Wanted, reader_of
 from odradek.cli.main import main
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.compression import Codec
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from tests.storage.dump import dump, segment_files
 from tests.storage.partition import Partition

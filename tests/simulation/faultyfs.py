@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from odradek.storage.errors import DiskFailure
-from odradek.storage.files import Buffer, File, RealFileSystem
+from odradek.storage.files import Buffer, File
+from odradek.storage.real_files import RealFileSystem
 
 IO_ERROR = OSError(errno.EIO, "Input/output error")
 DISK_FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from odradek.storage.files import RealFile, RealFileSystem
+from odradek.storage.real_files import RealFile, RealFileSystem
 
 # What a file does by its descriptor, by the system call that it does it with.
 BY_CALL: dict[str, Callable[[RealFile], object]] = {
@@ -102,7 +102,7 @@ class Forgetful:
         self._files, self.steps_left = files, step
 
     def __call__(self, frame: FrameType, event: str, _: object) -> Forgetful | None:
-        if not frame.f_code.co_filename.endswith("storage/files.py"):
+        if not frame.f_code.co_filename.endswith("storage/real_files.py"):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

@@ -12,7 +12,7 @@ import pytest
 
 from odradek.config.topic import TopicConfig
 from odradek.protocol.compression import Codec
-from odradek.storage.files import RealFileSystem
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from tests.cleaner.once import clean_once
 from tests.storage.dump import check_data, dump, segment_files

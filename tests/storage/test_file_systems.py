@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.storage.errors import DirectoryInUse, DiskFailure
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
+from odradek.storage.real_files import RealFileSystem
 from tests.profiles import examples
 from tests.simulation.crashfs import SECTOR_BYTES, CrashFileSystem
 

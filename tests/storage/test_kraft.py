@@ -25,8 +25,8 @@ from odradek.protocol.messages.metadata_records import (
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import uvarint
 from odradek.storage.errors import CorruptFile, NewerFormat
-from odradek.storage.files import RealFileSystem
 from odradek.storage.kraft import MetadataLog
+from odradek.storage.real_files import RealFileSystem
 
 FS = RealFileSystem()
 WRITTEN_MS = 1_700_000_000_000

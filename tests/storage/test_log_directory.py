@@ -13,8 +13,8 @@ import pytest
 from odradek.storage import checkpoints
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DirectoryInUse, DiskFailure, UnknownDirectory
-from odradek.storage.files import RealFileSystem
 from odradek.storage.meta_properties import META, read_cluster_id
+from odradek.storage.real_files import RealFileSystem
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, TOPIC, TOPIC_ID, Partition
 
@@ -155,7 +155,7 @@ def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from odradek.storage.directory import LogDirectory\n"
-        "from odradek.storage.files import RealFileSystem\n"
+        "from odradek.storage.real_files import RealFileSystem\n"
         "from odradek.storage.errors import DirectoryInUse\n"
         "try: LogDirectory(RealFileSystem(), Path(sys.argv[1]), cluster_id='c', node_id=1)\n"
         "except DirectoryInUse as error: print(error)"

@@ -19,9 +19,9 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.records_plain import first_at_or_after_plain
 from odradek.storage import reading
 from odradek.storage.errors import CorruptFile, OffsetOutOfRange
-from odradek.storage.files import RealFileSystem
 from odradek.storage.index import OffsetIndex
 from odradek.storage.reading import TimestampedOffset, first_at_or_after
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.segment import INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean, read_all

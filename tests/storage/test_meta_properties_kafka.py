@@ -8,8 +8,8 @@ import pytest
 
 from bench.processes import kafka_tool
 from odradek.storage.directory import LogDirectory
-from odradek.storage.files import RealFileSystem
 from odradek.storage.meta_properties import META, read_cluster_id
+from odradek.storage.real_files import RealFileSystem
 
 pytestmark = pytest.mark.kafka
 

@@ -17,9 +17,10 @@ from odradek.protocol.batches import Record
 from odradek.protocol.compression import Codec
 from odradek.protocol.legacy import decode_stored
 from odradek.storage.errors import CorruptFile
-from odradek.storage.files import FileSystem, RealFileSystem
+from odradek.storage.files import FileSystem
 from odradek.storage.index import OFFSET_ENTRY
 from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import INDEX, LOG, TIME_INDEX, file_name
 from tests.simulation.crashfs import CrashFileSystem

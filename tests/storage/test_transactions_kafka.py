@@ -27,10 +27,10 @@ from odradek.protocol.compiler import decode
 from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from odradek.storage.files import RealFileSystem
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerState
 from odradek.storage.reading import aborted_between, aborted_within
+from odradek.storage.real_files import RealFileSystem
 from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 from odradek.storage.segment import SNAPSHOT, TXN_INDEX
 from odradek.storage.transactions import read_marker
