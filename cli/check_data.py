@@ -14,9 +14,10 @@ from odradek.broker.metadata.images import DATABASE_NAME
 from odradek.cli.finding import OK, PROBLEM, WARNING, Finding
 from odradek.cli.words import count, size
 from odradek.config.broker import BrokerConfig
-from odradek.storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY, list_partitions
+from odradek.storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY
 from odradek.storage.errors import StorageError
 from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.partition_directories import list_partitions
 from odradek.storage.real_files import RealFileSystem
 
 _DATA = "data"

@@ -18,12 +18,12 @@ from odradek.protocol.batches import MAGIC, NO_PRODUCER_ID, BatchHeader, Record
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
 from odradek.storage import checkpoints, epochs
-from odradek.storage.directory import PARTITION_METADATA
 from odradek.storage.errors import CorruptFile
 from odradek.storage.exchange import base_offset_of
 from odradek.storage.files import FileSystem
 from odradek.storage.index import OffsetIndex, TimeIndex
 from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.partition_directories import PARTITION_METADATA
 from odradek.storage.producers import ProducerStates
 from odradek.storage.scan import Batches, Wasted
 from odradek.storage.segment import (

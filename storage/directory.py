@@ -14,45 +14,38 @@
 
 from __future__ import annotations
 
-import base64
 import heapq
 import json
 import logging
 import random
-import re
 import threading
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.config.printable import printable
 from odradek.config.topic import TopicConfig
-from odradek.protocol.wire import encode_uuid
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META, check_meta
+from odradek.storage.partition_directories import (
+    DELETE_SUFFIX,
+    deleted_name,
+    list_futures,
+    list_partitions,
+    note_topic_id,
+)
 from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
 
 logger = logging.getLogger(__name__)
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
-PARTITION_METADATA = "partition.metadata"
 # Where Kafka's controller keeps the metadata, as odradek.db does here (see storage/kraft.py).
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
-_PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)")
-_DELETE_SUFFIX = "-delete"
-_FUTURE_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]*)\.[0-9a-f]{32}-future")
-_NAME_BYTES_MAX = 255  # for a file's name, on the file systems in use
-# partition.metadata has two short lines.
-_SMALL_BYTES_MAX = 64 << 10
-_PARTITION_MAX = 2**31 - 1
-_TOPIC_ID = re.compile(r"topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class LogDirectory:
         self._stored: dict[str, int] = {}  # the number of each file's checkpoint
         self._storing = threading.Lock()
         for name in fs.list(path):
-            if name.endswith(_DELETE_SUFFIX):
+            if name.endswith(DELETE_SUFFIX):
                 fs.remove_tree(path / name)
 
     def _read_state(self, cluster_id: str, node_id: int) -> None:
@@ -161,7 +154,7 @@ class LogDirectory:
             now_ms=now_ms,
             random_source=self._random,
         )
-        _note_topic_id(self._fs, directory / PARTITION_METADATA, identity.topic_id)
+        note_topic_id(self._fs, directory, identity.topic_id)
         log.on_files_deleted = self.schedule_removal
         return log
 
@@ -201,7 +194,7 @@ class LogDirectory:
         moved: list[tuple[Log, Path]] = []
         try:
             for log in logs:
-                target = self.path / _name_on_the_way_out(log.directory)
+                target = self.path / deleted_name(log.directory)
                 self._fs.rename(log.directory, target)
                 moved.append((log, target))
             self.sync()
@@ -234,7 +227,7 @@ class LogDirectory:
 
         Returns its new path; may run in a thread.
         """
-        target = self.path / _name_on_the_way_out(Path(name))
+        target = self.path / deleted_name(Path(name))
         self._fs.rename(self.path / name, target)
         self.sync()
         return target
@@ -361,58 +354,6 @@ class LogDirectory:
             return {}
 
 
-def _name_on_the_way_out(directory: Path) -> str:
-    # Cut as in Kafka: the longest topic name leaves no room for the suffix.
-    suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
-    return directory.name[: _NAME_BYTES_MAX - len(suffix)] + suffix
-
-
-def partition_keys(fs: FileSystem, path: Path) -> list[TopicPartition]:
-    """Return the partitions that a log directory has directories for."""
-    matches = (_PARTITION_NAME.fullmatch(name) for name in fs.list(path))
-    keys = [(one["topic"], int(one["partition"])) for one in matches if one]
-    return [
-        (topic, number)
-        for topic, number in keys
-        if number <= _PARTITION_MAX and fs.is_directory(path / f"{topic}-{number}")
-    ]
-
-
-def list_partitions(
-    fs: FileSystem, path: Path, keys: Iterable[TopicPartition] | None = None
-) -> dict[TopicPartition, bytes | None]:
-    """Return the partitions that a log directory holds, with the topic id noted in each.
-
-    With `keys`, only those partitions.
-    """
-    wanted = partition_keys(fs, path) if keys is None else keys
-    return {
-        key: _read_topic_id(fs, path / f"{key[0]}-{key[1]}" / PARTITION_METADATA)
-        for key in wanted
-    }
-
-
-def list_futures(fs: FileSystem, path: Path) -> dict[str, TopicPartition]:
-    """Return the names of the unfinished copies in a log directory, with their partitions."""
-    matches = (_FUTURE_NAME.fullmatch(name) for name in fs.list(path))
-    return {one[0]: (one["topic"], int(one["partition"])) for one in matches if one}
-
-
-def future_name(topic: str, partition: int) -> str:
-    """Return a new name for an unfinished copy."""
-    return f"{topic}-{partition}.{uuid.uuid4().hex}-future"
-
-
-def has_name_for_future(topic: str, partition: int) -> bool:
-    """Return whether the file system allows the name of a partition's copy."""
-    return len(future_name(topic, partition)) <= _NAME_BYTES_MAX
-
-
-def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
-    """Write the topic id into a partition's directory."""
-    _note_topic_id(fs, directory / PARTITION_METADATA, topic_id)
-
-
 def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
     """Raise UnknownDirectory for log directories that hold Kafka's metadata."""
     for path in paths:
@@ -422,34 +363,6 @@ def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
                 f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
                 f"{named}` to serve its topics, or choose another log.dirs"
             )
-
-
-def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
-    if not fs.exists(path):
-        return None
-    try:
-        lines = fs.read_bytes(path, _SMALL_BYTES_MAX).decode(errors="replace").splitlines()
-    except CorruptFile as damage:  # larger than it can be
-        logger.warning("found damage: %s", printable(str(damage)))
-        return None
-    for line in lines:
-        match = _TOPIC_ID.fullmatch(line)
-        if match:
-            return base64.urlsafe_b64decode(match[1] + "==")
-    lacking = CorruptFile(path, 0, "it has no topic id")
-    logger.warning("found damage: %s", printable(str(lacking)))
-    return None
-
-
-def _note_topic_id(fs: FileSystem, path: Path, topic_id: bytes) -> None:
-    text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
-    if fs.exists(path):
-        found = fs.read_bytes(path)
-        if found.strip() == text.strip():  # Kafka ends it without a newline
-            return
-        damage = CorruptFile.differing(path, found, text, "it is not as it was written")
-        logger.warning("repaired a damaged file: %s", damage)
-    fs.write_atomically(path, text)
 
 
 def _make_durable_directory(fs: FileSystem, path: Path) -> None:

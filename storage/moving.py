@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from odradek.storage.directory import Checkpoints, LogDirectory, future_name, note_topic_id
+from odradek.storage.directory import Checkpoints, LogDirectory
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import CopyCancelled, CorruptFile, DiskFailure
 from odradek.storage.exchange import base_offset_of
 from odradek.storage.files import FileSystem
 from odradek.storage.flushing import sync_files
 from odradek.storage.log import Log
+from odradek.storage.partition_directories import future_name, note_topic_id
 from odradek.storage.segment import LOG, SNAPSHOT, SUFFIXES, Segment, create_segment, file_name
 
 logger = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from odradek.storage.segment import (
 logger = logging.getLogger(__name__)
 
 # Re-reading a segment of this size takes so long that it is logged.
-_TOLD_BYTES = 64 << 20
+_LOGGED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _recover(
         if following is not None and following < recovery_point:
             _rebuild_missing(fs, segment)
             continue
-        if segment.size_bytes >= _TOLD_BYTES:
+        if segment.size_bytes >= _LOGGED_BYTES:
             logger.info("re-reading file=%s bytes=%d", segment.path(LOG), segment.size_bytes)
         offset_max = segment.offset_max if following is None else following - 1
         end, next_offset = segment.check_batches(offset_max, config.index_interval_bytes)

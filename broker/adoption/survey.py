@@ -11,19 +11,18 @@ from pathlib import Path
 from odradek.broker.adoption.errors import AdoptionError
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import TopicPartition
-from odradek.storage.directory import (
-    CLEAN_MARKER,
-    METADATA_DIRECTORY,
-    PARTITION_METADATA,
-    list_partitions,
-    partition_keys,
-)
+from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import CorruptFile
 from odradek.storage.exchange import base_offset_of
 from odradek.storage.files import FileSystem
 from odradek.storage.index import OffsetIndex
 from odradek.storage.meta_properties import META, read_properties
+from odradek.storage.partition_directories import (
+    PARTITION_METADATA,
+    list_partitions,
+    partition_keys,
+)
 from odradek.storage.producers import ProducerStates
 from odradek.storage.scan import walk
 from odradek.storage.segment import INDEX, LOG, file_name

@@ -21,8 +21,8 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from odradek.protocol.pacing import paced
-from odradek.storage.directory import has_name_for_future
 from odradek.storage.errors import DirectoryOffline
+from odradek.storage.partition_directories import has_name_for_future
 
 
 async def handle(

@@ -15,8 +15,9 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
 )
 from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.storage.directory import LogDirectory, list_futures
+from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
+from odradek.storage.partition_directories import list_futures
 from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 
