@@ -30,7 +30,7 @@ Pairs = tuple[tuple[str, str], ...]
 _KNOWN_TIMEOUT_S = 5.0
 _KNOWN_CHECK_S = 0.02
 # Shown in place of a value that the client may not read.
-_NOT_TOLD = "?"
+_UNKNOWN = "?"
 _URL_SAFE = str.maketrans("+/", "-_")  # as Kafka writes ids
 
 _topics_argument = click.argument(
@@ -85,13 +85,13 @@ def list_topics(internal: bool, as_json: bool, connection: Connection) -> None:
                 one["topic"],
                 one["partitions"],
                 one["replication_factor"],
-                one["cleanup_policy"] or _NOT_TOLD,
+                one["cleanup_policy"] or _UNKNOWN,
             )
             for one in found
         ],
     )
     if len(settings) < len(names):
-        click.echo(f"{_NOT_TOLD} needs the right DESCRIBE_CONFIGS on the topic.", err=True)
+        click.echo(f"{_UNKNOWN} needs the right DESCRIBE_CONFIGS on the topic.", err=True)
 
 
 @topics.command()

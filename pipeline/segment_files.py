@@ -40,7 +40,7 @@ _LOOKS = 20
 _BETWEEN_LOOKS_S = 0.1
 
 _TIME_ENTRY = struct.Struct(">qi")
-_NAMES_TOLD = 10
+_NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _require(found: Sequence[tuple[Path, Path | None]], options: SegmentOptions)
     topics = options.selection.topics
     if topics is not None and (missing := sorted(topics - {topic for topic, _ in there})):
         names = sorted({topic for topic, _ in there})
-        others = ", ".join(names[:_NAMES_TOLD]) + (", …" if len(names) > _NAMES_TOLD else "")
+        others = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
         raise PipelineError(f"topic {missing[0]} is not in {where}: there are {others}")
     numbers = {number for topic, number in there if topics is None or topic in topics}
     wanted = options.selection.partitions
