@@ -2,17 +2,8 @@
 
 Duplicates are recognised among each producer's last five batches (Kafka's limit, since a client
 has at most five requests in flight). A transaction is open from its first batch to the marker
-that ends it. The state is rebuilt from the log, and snapshots save reading all of it:
-
-    00000000000000000042.snapshot     the state before offset 42
-
-    | version i16 = 1 | crc32c u32 of all that follows | count i32 | entries |
-    an entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32,
-    timestamp i64, coordinator epoch i32, first offset of the open transaction i64 (-1: none)
-
-A producer has an entry for each batch that is remembered, oldest first. Kafka writes only the
-last one, and reads only the last of several. So when a client repeats all five of its batches
-after a restart, they are recognised here, and refused by Kafka.
+that ends it. The state is rebuilt from the log, and snapshots save reading all of it
+(storage/producer_snapshots.py).
 
 Behaviour follows Kafka's ProducerStateManager and ProducerAppendInfo. On one node every batch in
 the log counts as replicated, so a transaction is stable as soon as it has ended.
@@ -20,15 +11,12 @@ the log counts as replicated, so a transaction is stable as soon as it has ended
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.protocol.batches import NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader
-from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import (
-    CorruptFile,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
@@ -36,6 +24,7 @@ from odradek.storage.errors import (
 )
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.first_batches import FirstBatches
+from odradek.storage.producer_snapshots import SnapshotEntry, pack_snapshot, unpack_snapshot
 from odradek.storage.segment import SNAPSHOT, file_name
 from odradek.storage.transactions import AbortedTransaction, Marker, read_marker
 
@@ -43,10 +32,6 @@ BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1
 NO_PRODUCER = -1
 
-_SNAPSHOT_HEAD = struct.Struct(">hIi")
-_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_SNAPSHOT_VERSION = 1
-_CRC_START = 6
 _SEQUENCE_MODULUS = 1 << 31
 _EPOCH_MAX = 2**15 - 1
 # From this transaction version on (KIP-890) the end of a transaction raises the producer's epoch.
@@ -294,21 +279,18 @@ class ProducerStates:
         """Write the state before an offset to its snapshot file; take_unsynced() returns it next.
 
         A producer whose batches were compacted away is in snapshots only, so they are synced
-        before the recovery point passes them. The CRC reveals a damaged snapshot.
+        before the recovery point passes them.
         """
-        entries = bytearray()
+        entries: list[SnapshotEntry] = []
         # In the order of Kafka's hash map, as long as the ids are small.
         for _, state in sorted(self._producers.items()):
             for batch in state.batches[:-1]:
-                entries += _entry(state, batch, batch.timestamp, -1)
+                entries.append(_entry(state, batch, batch.timestamp, -1))
             last = state.batches[-1] if state.batches else _NO_BATCH
-            entries += _entry(state, last, state.last_timestamp, state.transaction_first_offset)
-        count = len(entries) // _SNAPSHOT_ENTRY.size
-        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, count)
-        data = bytearray(head + entries)
-        data[2:_CRC_START] = crc32c(data[_CRC_START:]).to_bytes(4, "big")
+            first_offset = state.transaction_first_offset
+            entries.append(_entry(state, last, state.last_timestamp, first_offset))
         path = self.snapshot_path(offset)
-        self._fs.write_bytes(path, bytes(data))
+        self._fs.write_bytes(path, pack_snapshot(entries))
         self._unsynced.append(path)
 
     def take_unsynced(self) -> tuple[Path, ...]:
@@ -321,10 +303,10 @@ class ProducerStates:
 
         Raises CorruptFile for a file whose CRC, version or size is wrong.
         """
-        data = self._snapshot(offset)
+        entries = unpack_snapshot(self._fs, self.snapshot_path(offset))
         self.clear()
         begun: list[tuple[int, ProducerState]] = []
-        for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+        for entry in entries:
             producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator, txn = entry
             state = self._in_epoch(producer_id, epoch)
             state.coordinator_epoch, state.last_timestamp = coordinator, timestamp
@@ -341,26 +323,10 @@ class ProducerStates:
         Changes no state. Raises CorruptFile.
         """
         largest, begun_count = NO_PRODUCER_ID, 0
-        data = self._snapshot(offset)
-        for entry in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
-            largest = max(largest, entry[0])
-            begun_count += entry[-1] >= 0
+        for entry in unpack_snapshot(self._fs, self.snapshot_path(offset)):
+            largest = max(largest, entry.producer_id)
+            begun_count += entry.transaction_first_offset >= 0
         return largest, begun_count
-
-    def _snapshot(self, offset: int) -> bytes:
-        """Read a snapshot file; raises CorruptFile for a wrong CRC, version or size."""
-        path = self.snapshot_path(offset)
-        data = self._fs.read_bytes(path)
-        if len(data) < _SNAPSHOT_HEAD.size:
-            raise CorruptFile(path, 0, "shorter than its head")
-        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
-        if version != _SNAPSHOT_VERSION:
-            raise CorruptFile(path, 0, f"version {version}, expected {_SNAPSHOT_VERSION}")
-        if crc != crc32c(data[_CRC_START:]):
-            raise CorruptFile(path, 2, "the CRC does not match")
-        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-            raise CorruptFile(path, _CRC_START, f"{count} entries do not fill the file")
-        return data
 
     def snapshot_offsets(self) -> list[int]:
         """Return the offsets that have a snapshot, in ascending order."""
@@ -385,8 +351,8 @@ class ProducerStates:
 
 def _entry(
     state: ProducerState, batch: RememberedBatch, timestamp: int, transaction_first_offset: int
-) -> bytes:
-    return _SNAPSHOT_ENTRY.pack(
+) -> SnapshotEntry:
+    return SnapshotEntry(
         state.producer_id,
         state.epoch,
         batch.last_sequence,
