@@ -37,7 +37,8 @@ from odradek.storage.partition_directories import (
     list_partitions,
     note_topic_id,
 )
-from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.readable_log import LogIdentity
+from odradek.storage.recovery import Checkpointed, load_log
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,12 @@
 Kafka's order (LocalLog.replaceSegments): first the new files, complete and durable as .cleaned,
 are renamed to .swap, the one with the highest offset first; then the old ones to .deleted; then
 the suffix .swap is dropped. After a crash recovery finishes the exchange once all new segments
-are .swap; while one of them is still .cleaned, it undoes the exchange. The directory is synced
-after each step, so that the steps reach the disk in order on every file system.
+are .swap; while one of them is still .cleaned, it undoes the exchange.
+
+1. The log has all old segments or all new ones, in one assignment, and so has the next start.
+2. Each step is durable before the next begins, so the steps reach the disk in order on every file
+   system.
+3. Before the log has the new segments an obstacle undoes the exchange; after that, it is finished.
 
     event loop                                          cleaner's thread
     Log.begin_exchange: refuses stale segments
@@ -13,8 +17,7 @@ after each step, so that the steps reach the disk in order on every file system.
     step: the log has the new segments; .deleted        sync, for each few old ones
     step: .swap -> no suffix                            sync
 
-An obstacle to an exchange undoes it before the log has the new segments, and finishes it after
-that. Both happen on the loop; the thread is notified at its next step.
+An exchange is undone and finished on the loop; the thread is notified at its next step.
 """
 
 from __future__ import annotations

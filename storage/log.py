@@ -1,35 +1,38 @@
-"""A log: the segments of one partition, appended to, read, rolled, trimmed and cleaned.
+"""A log: the segments of one partition, appended to, rolled, flushed, trimmed and cleaned.
 
-The event loop owns it: only the loop appends, rolls, trims and swaps. `segments` is a tuple
-that is replaced and never mutated, so that a thread can take it and read without a lock.
+The event loop owns it: only the loop appends, rolls, trims and swaps. storage/readable_log.py has
+the part that reads.
+
+1. `segments` is replaced and never mutated; only the last one, which is active, grows.
+2. Offsets are given once and in order: `log_end_offset` never goes back.
+3. `log_start_offset` never goes back, and never passes the end.
+4. An append that is refused, or fails, leaves no part of its batch in the log.
+5. All batches before `recovery_point` are on the disk.
+6. At most one exchange of segments is in progress. It is settled before another begins, before
+   segments of it are deleted, and before the log is moved or closed.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
-from odradek.protocol.batches import BatchHeader, patch_base_offset_and_epoch
+from odradek.protocol.batches import patch_base_offset_and_epoch
 from odradek.storage.allowance import Allowance
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.errors import (
-    DiskFailure,
-    InvalidRecord,
-    OffsetOutOfRange,
-    StaleSegments,
-    StorageError,
-)
+from odradek.storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.flushing import Unflushed, sync_files
-from odradek.storage.producers import ProducerStates, RememberedBatch
-from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
+from odradek.storage.producers import RememberedBatch
+from odradek.storage.readable_log import LogIdentity, LogParts, ReadableLog
+from odradek.storage.reading import segment_index
 from odradek.storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
-from odradek.storage.segment import DELETED, SUFFIXES, Segment, Slice
+from odradek.storage.segment import DELETED, SUFFIXES, Segment
 from odradek.storage.transactions import Marker, read_marker
 from odradek.storage.validation import CheckedBatch, check_batch
 
@@ -46,47 +49,26 @@ class Appended:
     is_duplicate: bool = False
 
 
-class Log:
+class Log(ReadableLog):
     """One partition's log. storage.recovery.load_log creates it; its caller owns it."""
 
     def __init__(
         self,
         fs: FileSystem,
         directory: Path,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
+        identity: LogIdentity,
         config: TopicConfig,
-        segments: Sequence[Segment],
-        *,
-        log_start_offset: int,
-        recovery_point: int,
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
+        parts: LogParts,
         random_source: random.Random,
     ) -> None:
-        self._fs = fs
-        self.directory = directory
-        self.topic, self.partition, self.topic_id = topic, partition, topic_id
-        self.name = f"{topic}-{partition}"
-        self.config = config
-        self.segments: tuple[Segment, ...] = tuple(segments)
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = self.segments[-1].next_offset
-        self.recovery_point = recovery_point
-        self.producers = producers
-        self._epochs = epochs
-        self.leader_epoch = max(epochs.latest, 0)  # written into appended batches
-        self._random = random_source
-        self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        super().__init__(directory, identity, config, parts)
+        self._fs, self._random = fs, random_source
+        self.leader_epoch = max(parts.epochs.latest, 0)  # written into appended batches
         self._directory_dirty = True
         self._exchange: Exchange | None = None
         self._is_half_rolled = False
         # The step that the next flush must take, once the log has moved (storage.moving).
         self._handover: Callable[[], None] | None = None
-        self.is_deleted = False
-        # The error that stopped the log: the last appended batches may not be on the disk.
-        self.failure: StorageError | None = None
         # Called after an append with its bytes and records (to wake readers), and after a roll
         # (to flush the sealed segment).
         self.on_append: Callable[[Log, int, int], None] | None = None
@@ -96,46 +78,11 @@ class Log:
         # Called with the paths of files to remove, and the time: after file.delete.delay.ms.
         self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
 
-    def __repr__(self) -> str:
-        return f"Log({self.name} [{self.log_start_offset}, {self.log_end_offset}))"
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the partition no longer uses this log: it was deleted, or the disk failed."""
-        return self.is_deleted or self.failure is not None
-
-    @property
-    def sync_failure(self) -> DiskFailure | None:
-        """The error that kept appended data off the disk, or None."""
-        failures = (segment.sync_failure for segment in self.segments)
-        return next((one for one in failures if one is not None), None)
-
     def follow(self, directory: Path) -> None:
         """Note that the directory was renamed."""
         self.directory = directory
         for segment in self.segments:
             segment.follow(directory)
-
-    @property
-    def active(self) -> Segment:
-        """The segment that takes appends."""
-        return self.segments[-1]
-
-    @property
-    def high_watermark(self) -> int:
-        """The end of the records that consumers may read; on one node, the log's end."""
-        return self.log_end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The end for read_committed consumers: the first open transaction's start, if any."""
-        offset = self.producers.first_open_offset
-        return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all segments' batches."""
-        return self._size_before_active + self.active.size_bytes
 
     # --- writing --------------------------------------------------------------------------
 
@@ -254,86 +201,6 @@ class Log:
         return Appended(
             repeated.first_offset, repeated.last_offset, repeated.timestamp, is_duplicate=True
         )
-
-    # --- reading --------------------------------------------------------------------------
-
-    def read(
-        self,
-        offset: int,
-        size_max: int,
-        *,
-        at_least_one: bool,
-        is_committed: bool = False,
-        may_wait: bool = True,
-    ) -> Slice | None:
-        """Find the batches from the one that holds an offset on, up to size_max bytes.
-
-        With `is_committed`, only batches before the last stable offset. None when there is
-        nothing to read yet, or when the first batch alone is larger than size_max and
-        at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage in the way;
-        NotCached when it would have to wait for the disk and may not.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.name}: offset {offset} is outside "
-                f"[{self.log_start_offset}, {self.log_end_offset}]"
-            )
-        end = self.last_stable_offset if is_committed else self.log_end_offset
-        if offset >= end:
-            return None
-        segments = self.segments
-        for at in range(segment_index(segments, offset), len(segments)):
-            segment = segments[at]
-            found = segment.locate(offset, may_wait=may_wait)
-            if found is None:  # compaction left nothing at or after the offset here
-                continue
-            position, first_size = found
-            size = segment.size_bytes - position
-            if end < self.log_end_offset:
-                size = segment.position_of(end, may_wait=may_wait) - position
-                if size <= 0:
-                    return None
-            if size_max < size:
-                size = size_max
-            if size < first_size:
-                if not at_least_one:
-                    return None
-                size = first_size
-            return Slice(segment.log.hold(), position, size, segment.base_offset)
-        return None
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """Find the first record whose timestamp is at or after the given one.
-
-        Raises CorruptFile for damage in the way.
-        """
-        size_max = self.config.max_decompressed_message_bytes
-        return first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
-
-    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734).
-
-        As in Kafka it may be a record before the log's start, as long as its segment exists. It
-        is the first record where none has a timestamp, except in the format without timestamps.
-        """
-        largest = max(segment.max_timestamp for segment in self.segments)
-        size_max = self.config.max_decompressed_message_bytes
-        return first_at_or_after(self.segments, largest, 0, size_max)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the largest epoch not above the given one."""
-        return self._epochs.end_offset(epoch, self.log_end_offset)
-
-    def epoch_of(self, offset: int) -> int:
-        """Return the leader epoch that wrote an offset."""
-        return self._epochs.epoch_of(offset)
-
-    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Read every intact batch from an offset on, waiting for the disk: for replay.
-
-        Damaged parts are logged and left out.
-        """
-        return replay(self.segments, start_offset)
 
     # --- durability -----------------------------------------------------------------------
 
@@ -488,11 +355,6 @@ class Log:
                 self._fs.remove(path)
 
     # --- moving ---------------------------------------------------------------------------
-
-    @property
-    def epochs(self) -> tuple[tuple[int, int], ...]:
-        """All leader epochs with their first offsets, oldest first."""
-        return self._epochs.entries
 
     def copy_epochs(self, directory: Path) -> LeaderEpochs:
         """Write the leader epochs into another directory, durably; may run in a thread."""

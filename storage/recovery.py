@@ -11,6 +11,11 @@ After a crash each kind of file is treated as in Kafka's LogLoader:
     transaction indexes rebuilt with the producers, where those are read back from the log
     producer snapshots  past the recovery point they may describe lost batches: rebuilt
     leader epochs       the next one begins: records that consumers have read may be lost (KIP-320)
+
+1. After an unclean stop each batch past the recovery point is checked before the log has it.
+2. When a tail is cut off, all later segments are removed before it, the last one first: a crash in
+   between leaves no hole.
+3. The log's start never lies past its end.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from odradek.storage.files import FileSystem
 from odradek.storage.flushing import sync_files
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerStates
+from odradek.storage.readable_log import LogIdentity, LogParts
 from odradek.storage.reading import replay, segment_index
 from odradek.storage.rolling import begin_segment, draw_roll_jitter_ms
 from odradek.storage.segment import (
@@ -44,15 +50,6 @@ logger = logging.getLogger(__name__)
 
 # Re-reading a segment of this size takes so long that it is logged.
 _LOGGED_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
-    """The partition that a directory belongs to."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +115,9 @@ def load_log(
     for segment in segments[:-1]:
         segment.is_durable = True
     segments[-1].roll_jitter_ms = draw_roll_jitter_ms(config, random_source)
-    return Log(
-        fs,
-        directory,
-        identity.topic,
-        identity.partition,
-        identity.topic_id,
-        config,
-        segments,
-        log_start_offset=start,
-        recovery_point=end,
-        epochs=epochs,
-        producers=_load_producers(fs, directory, segments, start, flushed_end),
-        random_source=random_source,
-    )
+    producers = _load_producers(fs, directory, segments, start, flushed_end)
+    parts = LogParts(segments, start, end, epochs, producers)
+    return Log(fs, directory, identity, config, parts, random_source)
 
 
 def _open_segments(

@@ -31,7 +31,7 @@ from odradek.protocol.wire import encode_uuid
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DirectoryOffline, StorageError, UnknownDirectory
 from odradek.storage.log import Log
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 
 logger = logging.getLogger(__name__)
 

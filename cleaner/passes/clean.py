@@ -6,6 +6,12 @@
     each group -> a `.cleaned` segment, or none if nothing changes    cleaner/passes/rewrite.py
     old and new segments -> the event loop, which swaps them or refuses          storage/log.py
 
+1. Without `propose` no file of the log changes.
+2. Batches because of which records are dropped are on the disk before the first group is proposed.
+3. With log.cleaner.verify each group is proved before it is proposed.
+4. A new segment that the proof rejects or the log refuses is removed.
+5. A summary is written only for a segment that is clean to its end.
+
 This module and those below it load Numba: import it late, and not before the broker listens.
 """
 

@@ -4,6 +4,12 @@ A record with key K and offset O is obsolete if a later record with key K exists
 hides its key's earlier values and is itself removed once its delete horizon has passed. Source:
 Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3, KIP-534 for the horizon.
 
+1. The latest committed record of each key stays if it has a value, and until its horizon if it
+   has none.
+2. No record after the indexed offsets is taken to be obsolete.
+3. Of an active producer's last batch, and of the last batch of the range, at least the header
+   stays.
+
 cleaner/passes/judging.py has keep_record() as compiled loops; a property test ensures that the
 two agree.
 """

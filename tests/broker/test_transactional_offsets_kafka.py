@@ -22,8 +22,9 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
+from odradek.storage.readable_log import LogIdentity
 from odradek.storage.real_files import RealFileSystem
-from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.recovery import Checkpointed, load_log
 from tests.broker.group_fakes import Bench
 from tests.differential.wire import Peer
 

@@ -14,7 +14,7 @@ from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.protocol.batches import Record, decode_records
 from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 from tests.cleaner.test_pool import CONFIG, Broker, on_a_loop, running_pool, until
 from tests.cleaner.worlds import COMPACT, EAGER, FS
 

@@ -21,7 +21,8 @@ from odradek.cleaner.proof.soundness import (
 )
 from odradek.config.topic import TopicConfig
 from odradek.storage.checkpoints import read_offsets
-from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.readable_log import LogIdentity
+from odradek.storage.recovery import Checkpointed, load_log
 from tests.broker.moved_cluster import KAFKA_SETTINGS, OFFSETS, cleaned_to, fill, wait_until
 from tests.cleaner.worlds import FS
 

@@ -19,7 +19,7 @@ from odradek.protocol.compression import Codec
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DiskFailure
 from odradek.storage.log import Log
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 from tests.cleaner.once import clean_once
 from tests.simulation.cleaning import clean_meanwhile
 from tests.simulation.clock import SimulatedClock

@@ -18,7 +18,7 @@ from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
 from odradek.storage.moving import Copy, settle
 from odradek.storage.partition_directories import list_futures
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import TOPIC_ID, make_batch
 

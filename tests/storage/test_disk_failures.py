@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.storage.errors import DiskFailure, StaleSegments
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 from odradek.storage.segment import INDEX, LOG, SWAP, TIME_INDEX
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, carry_out
-from odradek.storage.recovery import LogIdentity
+from odradek.storage.readable_log import LogIdentity
 from odradek.storage.segment import CLEANED, DELETED, SWAP, Segment
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, StoredBatch, clean, rewrite

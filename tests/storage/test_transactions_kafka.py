@@ -29,9 +29,10 @@ from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerState
+from odradek.storage.readable_log import LogIdentity
 from odradek.storage.reading import aborted_between, aborted_within
 from odradek.storage.real_files import RealFileSystem
-from odradek.storage.recovery import Checkpointed, LogIdentity, load_log
+from odradek.storage.recovery import Checkpointed, load_log
 from odradek.storage.segment import SNAPSHOT, TXN_INDEX
 from odradek.storage.transactions import read_marker
 from odradek.storage.validation import check_batch

@@ -1,0 +1,179 @@
+"""A log as readers see it: which records it has, and where they are.
+
+storage.log.Log changes it, on the event loop. `segments` is a tuple that is replaced and never
+mutated, so that a thread can take it and read without a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.config.topic import TopicConfig
+from odradek.protocol.batches import BatchHeader
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.errors import DiskFailure, OffsetOutOfRange, StorageError
+from odradek.storage.producers import ProducerStates
+from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
+from odradek.storage.segment import Segment, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """The partition that a directory belongs to."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """The contents of a log's directory, once they are loaded and repaired."""
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    recovery_point: int  # every batch before it is on the disk
+    epochs: LeaderEpochs
+    producers: ProducerStates
+
+
+class ReadableLog:
+    """The segments and offsets of one partition."""
+
+    def __init__(
+        self, directory: Path, identity: LogIdentity, config: TopicConfig, parts: LogParts
+    ) -> None:
+        self.directory = directory
+        self.topic, self.partition = identity.topic, identity.partition
+        self.topic_id = identity.topic_id
+        self.name = f"{self.topic}-{self.partition}"
+        self.config = config
+        self.segments: tuple[Segment, ...] = tuple(parts.segments)
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = self.segments[-1].next_offset
+        self.recovery_point = parts.recovery_point
+        self.producers, self._epochs = parts.producers, parts.epochs
+        self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        self.is_deleted = False
+        # The error that stopped the log: the last appended batches may not be on the disk.
+        self.failure: StorageError | None = None
+
+    def __repr__(self) -> str:
+        return f"Log({self.name} [{self.log_start_offset}, {self.log_end_offset}))"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the partition no longer uses this log: it was deleted, or the disk failed."""
+        return self.is_deleted or self.failure is not None
+
+    @property
+    def sync_failure(self) -> DiskFailure | None:
+        """The error that kept appended data off the disk, or None."""
+        failures = (segment.sync_failure for segment in self.segments)
+        return next((one for one in failures if one is not None), None)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that takes appends."""
+        return self.segments[-1]
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the records that consumers may read; on one node, the log's end."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end for read_committed consumers: the first open transaction's start, if any."""
+        offset = self.producers.first_open_offset
+        return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all segments' batches."""
+        return self._size_before_active + self.active.size_bytes
+
+    @property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """All leader epochs with their first offsets, oldest first."""
+        return self._epochs.entries
+
+    def read(
+        self,
+        offset: int,
+        size_max: int,
+        *,
+        at_least_one: bool,
+        is_committed: bool = False,
+        may_wait: bool = True,
+    ) -> Slice | None:
+        """Find the batches from the one that holds an offset on, up to size_max bytes.
+
+        With `is_committed`, only batches before the last stable offset. None when there is
+        nothing to read yet, or when the first batch alone is larger than size_max and
+        at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage in the way;
+        NotCached when it would have to wait for the disk and may not.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {offset} is outside "
+                f"[{self.log_start_offset}, {self.log_end_offset}]"
+            )
+        end = self.last_stable_offset if is_committed else self.log_end_offset
+        if offset >= end:
+            return None
+        segments = self.segments
+        for at in range(segment_index(segments, offset), len(segments)):
+            segment = segments[at]
+            found = segment.locate(offset, may_wait=may_wait)
+            if found is None:  # compaction left nothing at or after the offset here
+                continue
+            position, first_size = found
+            size = segment.size_bytes - position
+            if end < self.log_end_offset:
+                size = segment.position_of(end, may_wait=may_wait) - position
+                if size <= 0:
+                    return None
+            if size_max < size:
+                size = size_max
+            if size < first_size:
+                if not at_least_one:
+                    return None
+                size = first_size
+            return Slice(segment.log.hold(), position, size, segment.base_offset)
+        return None
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """Find the first record whose timestamp is at or after the given one.
+
+        Raises CorruptFile for damage in the way.
+        """
+        size_max = self.config.max_decompressed_message_bytes
+        return first_at_or_after(self.segments, timestamp, self.log_start_offset, size_max)
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734).
+
+        As in Kafka it may be a record before the log's start, as long as its segment exists. It
+        is the first record where none has a timestamp, except in the format without timestamps.
+        """
+        largest = max(segment.max_timestamp for segment in self.segments)
+        size_max = self.config.max_decompressed_message_bytes
+        return first_at_or_after(self.segments, largest, 0, size_max)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the largest epoch not above the given one."""
+        return self._epochs.end_offset(epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the leader epoch that wrote an offset."""
+        return self._epochs.epoch_of(offset)
+
+    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Read every intact batch from an offset on, waiting for the disk: for replay.
+
+        Damaged parts are logged and left out.
+        """
+        return replay(self.segments, start_offset)
