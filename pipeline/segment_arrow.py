@@ -27,8 +27,8 @@ from odradek.protocol.batches import (
     TRANSACTIONAL_BIT,
 )
 from odradek.protocol.compression import Codec
+from odradek.protocol.kernel import Bytes, Table
 from odradek.protocol.legacy import SIZES_MIN
-from odradek.protocol.records import Bytes, Table
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1

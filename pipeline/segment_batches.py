@@ -35,8 +35,8 @@ from odradek.protocol.batch_scan import (
 )
 from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.kernel import Table, as_bytes
 from odradek.protocol.legacy import SIZES_MIN, read_entry, read_stored_header, stored_crc
-from odradek.protocol.records import Table, as_bytes
 
 # Each task holds one chunk. Batches of a producer's default size are some hundred in it.
 CHUNK_BYTES = 8 << 20

@@ -50,8 +50,8 @@ from odradek.protocol.batches import (
 from odradek.protocol.columns import ROW_FIELDS, ROW_SIZE, read_rows
 from odradek.protocol.compression import Codec, decompress
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.kernel import Bytes, Table, as_bytes
 from odradek.protocol.legacy import decode_entry
-from odradek.protocol.records import Bytes, Table, as_bytes
 from odradek.protocol.records_plain import encode_record, wrap_int64
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION
 from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records import Table
+from odradek.protocol.kernel import Table
 
 Fates = npt.NDArray[np.int8]
 

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD
 from odradek.protocol.intrinsics import crc32c
-from odradek.protocol.records import (
-    BOOLEAN,
-    BYTES,
-    INT64,
-    TABLE,
-    Bytes,
-    Table,
-    int64_tuple,
-    kernel,
-    read_int16,
-    read_int32,
-    read_int64,
-)
+from odradek.protocol.kernel import BOOLEAN, BYTES, INT64, TABLE, Bytes, Table, int64_tuple, kernel
+from odradek.protocol.records import read_int16, read_int32, read_int64
 
 # The columns of a table of batches.
 (

@@ -27,21 +27,19 @@ from odradek.protocol.batch_scan import (
 )
 from odradek.protocol.batches import LOG_APPEND_TIME_BIT
 from odradek.protocol.intrinsics import copy_bytes
-from odradek.protocol.records import (
+from odradek.protocol.kernel import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
     UINT8S,
-    VALID,
     Bytes,
     Table,
     int64_tuple,
     kernel,
-    read_record,
-    read_varint,
 )
+from odradek.protocol.records import VALID, read_record, read_varint
 
 Numbers = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]

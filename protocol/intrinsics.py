@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from odradek.protocol.records import BYTES, INT64, Bytes, kernel, uint64
+from odradek.protocol.kernel import BYTES, INT64, Bytes, kernel, uint64
 
 Words = npt.NDArray[np.uint64]
 

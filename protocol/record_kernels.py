@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from odradek.protocol.kernel import (
+    BYTES,
+    INT64,
+    INT64S,
+    Bytes,
+    Table,
+    as_bytes,
+    int64_tuple,
+    kernel,
+)
 from odradek.protocol.records import (
     BAD_KEY,
     BAD_OFFSET,
     BAD_SIZE,
     BAD_TIMESTAMP,
     BAD_VALUE,
-    BYTES,
-    INT64,
-    INT64S,
     MISSING_RECORDS,
     TRAILING_BYTES,
     VALID,
-    Bytes,
-    Table,
-    as_bytes,
-    int64_tuple,
-    kernel,
     read_varint,
     read_varlong,
 )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.protocol.records import kernel
+from odradek.protocol.kernel import kernel
 
 # The number of files at a time: a write to a pipe is atomic up to 4 KiB.
 FILES_MAX = 1024

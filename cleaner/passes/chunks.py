@@ -21,7 +21,7 @@ from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFF
 from odradek.protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
 from odradek.protocol.compression import Codec, decompress
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records import Bytes, Table, as_bytes
+from odradek.protocol.kernel import Bytes, Table, as_bytes
 from odradek.storage.errors import CorruptFile
 from odradek.storage.segment import Segment
 

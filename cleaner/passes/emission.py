@@ -39,7 +39,7 @@ from odradek.protocol.batches import (
     NO_TIMESTAMP,
 )
 from odradek.protocol.intrinsics import copy_bytes, crc32c
-from odradek.protocol.records import (
+from odradek.protocol.kernel import (
     BOOLEAN,
     BYTES,
     INT64,
@@ -50,10 +50,9 @@ from odradek.protocol.records import (
     Table,
     int64_tuple,
     kernel,
-    read_varint,
-    read_varlong,
     uint64,
 )
+from odradek.protocol.records import read_varint, read_varlong
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -36,7 +36,7 @@ from typing import Any, cast
 from numba import types
 
 from odradek.protocol.intrinsics import load_uint64, multiply_high
-from odradek.protocol.records import BYTES, INT64, Bytes, kernel, uint64
+from odradek.protocol.kernel import BYTES, INT64, Bytes, kernel, uint64
 
 UINT64 = types.uint64
 UINT64_TRIPLE = cast(Any, types).Tuple((UINT64, UINT64, UINT64))

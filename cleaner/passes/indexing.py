@@ -50,7 +50,7 @@ from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_reco
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.intrinsics import Words
-from odradek.protocol.records import Bytes, Table
+from odradek.protocol.kernel import Bytes, Table
 
 logger = logging.getLogger(__name__)
 

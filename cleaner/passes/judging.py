@@ -39,22 +39,20 @@ from odradek.protocol.batch_scan import (
 )
 from odradek.protocol.batches import DELETE_HORIZON_BIT, HEADER_SIZE
 from odradek.protocol.intrinsics import Words, prefetch
-from odradek.protocol.records import (
+from odradek.protocol.kernel import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
     UINT8S,
-    VALID,
     Bytes,
     Table,
     int64_tuple,
     kernel,
-    read_record,
-    read_varint,
     uint64,
 )
+from odradek.protocol.records import VALID, read_record, read_varint
 
 
 @kernel(types.void, UINT64S, UINT64S, INT64, UINT8S)

@@ -28,21 +28,20 @@ from odradek.protocol.batch_scan import ATTRIBUTES, COUNT
 from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.intrinsics import Words
-from odradek.protocol.records import (
+from odradek.protocol.kernel import (
     BOOLEAN,
     BYTES,
     INT64,
     INT64S,
     TABLE,
     UINT8S,
-    VALID,
     Bytes,
     Table,
     int64,
     kernel,
-    read_record,
     uint64,
 )
+from odradek.protocol.records import VALID, read_record
 from odradek.storage.errors import DiskFailure
 from odradek.storage.segment import KEYS, Segment
 

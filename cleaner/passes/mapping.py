@@ -29,7 +29,7 @@ from odradek.cleaner.passes.hashing import UINT64, hash_for_filter, hash_key
 from odradek.protocol.batch_scan import BAD_RECORD, BASE_OFFSET, COUNT, FULL, POSITION, SIZE, WHOLE
 from odradek.protocol.batches import HEADER_SIZE
 from odradek.protocol.intrinsics import Words, prefetch
-from odradek.protocol.records import (
+from odradek.protocol.kernel import (
     BYTES,
     INT64,
     INT64S,
@@ -40,10 +40,9 @@ from odradek.protocol.records import (
     int64,
     int64_tuple,
     kernel,
-    read_varint,
-    read_varlong,
     uint64,
 )
+from odradek.protocol.records import read_varint, read_varlong
 
 SpillRows: TypeAlias = npt.NDArray[np.uint32]
 

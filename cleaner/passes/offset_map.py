@@ -20,7 +20,7 @@ from odradek.cleaner.passes import judging, mapping
 from odradek.cleaner.passes.hashing import HashKey, hash_key_plain
 from odradek.cleaner.passes.mapping import SPILL_COLUMNS, SpillRows
 from odradek.protocol.intrinsics import Words
-from odradek.protocol.records import Bytes, Table
+from odradek.protocol.kernel import Bytes, Table
 
 SLOT_BYTES = 16
 # Fuller maps search longer: 13 slots for an absent key at 0.8, 50 at 0.9.

@@ -12,7 +12,7 @@ import numpy as np
 
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.protocol.batch_scan import COUNT, LAST_OFFSET
-from odradek.protocol.records import Table
+from odradek.protocol.kernel import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from odradek.cleaner.passes import emission
-from odradek.protocol.records import Table
+from odradek.protocol.kernel import Table
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import Buffer, File, FileSystem
 from odradek.storage.index import OffsetIndex, TimeIndex

@@ -61,7 +61,7 @@ from odradek.protocol.batches import (
     with_section,
 )
 from odradek.protocol.compression import Codec, compress
-from odradek.protocol.records import Bytes, Table
+from odradek.protocol.kernel import Bytes, Table
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import Buffer
 from odradek.storage.segment import LOG, Segment

@@ -37,7 +37,7 @@ from odradek.cleaner.passes.mapping import (
 )
 from odradek.cleaner.passes.offset_map import LOAD_FACTOR, SLOT_BYTES
 from odradek.protocol.intrinsics import Words
-from odradek.protocol.records import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel, uint64
+from odradek.protocol.kernel import INT64, INT64S, UINT8S, Bytes, Table, int64, kernel, uint64
 from odradek.storage.files import File, FileSystem
 
 ROW_BYTES = 4 * SPILL_COLUMNS

@@ -23,7 +23,7 @@ from odradek.cleaner.rules.keep import (
 from odradek.cleaner.rules.verdicts import DROPPED, KEEP, KEPT_TOMBSTONE
 from odradek.protocol import batch_scan
 from odradek.protocol.batches import Record, encode_batch
-from odradek.protocol.records import as_bytes
+from odradek.protocol.kernel import as_bytes
 
 NOW = 1000
 PAST, NOW_ITSELF, LATER = 999, 1000, 1001

@@ -16,7 +16,7 @@ from odradek.cleaner.passes.indexing import Ordinals
 from odradek.cleaner.passes.offset_map import SLOT_BYTES, OffsetMap
 from odradek.protocol import batch_scan
 from odradek.protocol.batches import Record, encode_batch
-from odradek.protocol.records import Table, as_bytes
+from odradek.protocol.kernel import Table, as_bytes
 
 POINTS = st.builds(HashKey, *[st.integers(0, PRIME - 1) | st.sampled_from([0, 1, PRIME - 1])] * 2)
 ANY_KEY = HashKey(1234567890123456789, 987654321098765432)

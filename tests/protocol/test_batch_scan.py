@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol import batch_scan, intrinsics
 from odradek.protocol.batches import Record, encode_batch
-from odradek.protocol.records import Table, as_bytes
+from odradek.protocol.kernel import Table, as_bytes
 
 ROWS = 100
 

@@ -21,7 +21,7 @@ from odradek.protocol.batch_scan import (
     scan_batches,
 )
 from odradek.protocol.batches import HEADER_SIZE, Record, decode_records, encode_batch
-from odradek.protocol.records import Table, as_bytes
+from odradek.protocol.kernel import Table, as_bytes
 from tests.protocol.batch_strategies import INT64, record_lists
 
 EVERYTHING = (-(2**63), 2**63 - 1, -(2**63), 2**63 - 1)
