@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from odradek.pipeline.segment_batches import Chunk, Damage, read_chunks
 from odradek.pipeline.segment_files import Segment, later_segments
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION, PRODUCER_ID
-from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.kernel import Table

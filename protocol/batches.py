@@ -27,30 +27,18 @@ horizon).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from odradek.protocol.checksum import crc32c
-from odradek.protocol.compression import Buffer, Codec, compress, unpack
+from odradek.protocol.compression import Buffer, Codec, compress
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records_plain import (
-    InvalidRecord,
-    RecordParts,
-    RecordStatus,
-    decode_headers,
-    encode_record,
-    locate_record,
-    read_record,
-    wrap_int64,
-)
+from odradek.protocol.records_plain import encode_record, wrap_int64
 
 MAGIC = 2
 LOG_OVERHEAD = 12  # not in batchLength: the base offset and batchLength itself
 HEADER_SIZE = 61
-# As much as an uncompressed request of Kafka's default socket.request.max.bytes could hold.
-DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -89,6 +77,7 @@ _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21  # the first byte that the CRC covers
 _MAX_TIMESTAMP_POSITION = 35
 _INT32_MAX = 0x7FFFFFFF
+_NOT_COMPUTED = 0  # a field of a header that is computed when it is encoded
 
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
@@ -330,19 +319,14 @@ def encode_batch(
         | (CONTROL_BIT if control else 0)
         | (DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0)
     )
-    return _encode(
-        base_offset,
-        leader_epoch,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max(record.timestamp for record in records) if max_timestamp is None else max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
-        section if codec == Codec.NONE else compress(codec, section, level),
-    )
+    if max_timestamp is None:
+        max_timestamp = max(record.timestamp for record in records)
+    header = BatchHeader(
+        base_offset, _NOT_COMPUTED, leader_epoch, MAGIC, _NOT_COMPUTED, attributes,
+        last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch,
+        base_sequence, len(records),
+    )  # fmt: skip
+    return _encode(header, section if codec == Codec.NONE else compress(codec, section, level))
 
 
 def empty_batch(header: BatchHeader) -> bytes:
@@ -351,38 +335,14 @@ def empty_batch(header: BatchHeader) -> bytes:
     It keeps the offsets, the producer's state and the maximum timestamp
     (DefaultRecordBatch.writeEmptyHeader), and loses the codec and the delete horizon.
     """
-    return _encode(
-        header.base_offset,
-        header.leader_epoch,
-        header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT),
-        header.last_offset_delta,
-        NO_TIMESTAMP,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        0,
-        b"",
-    )
+    kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return _encode(replace(header, attributes=kept, base_timestamp=NO_TIMESTAMP, count=0), b"")
 
 
 def replace_section(header: BatchHeader, section: Buffer, codec: Codec) -> bytearray:
     """Encode a batch with another batch's header, but with records packed by another codec."""
-    return bytearray(
-        _encode(
-            header.base_offset,
-            header.leader_epoch,
-            header.attributes & ~CODEC_MASK | codec,
-            header.last_offset_delta,
-            header.base_timestamp,
-            header.max_timestamp,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.count,
-            section,
-        )
-    )
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return bytearray(_encode(replace(header, attributes=attributes), section))
 
 
 def with_section(batch: Buffer, section: bytes) -> bytearray:
@@ -394,93 +354,6 @@ def with_section(batch: Buffer, section: bytes) -> bytearray:
     return made
 
 
-def record_section(
-    buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
-) -> Buffer:
-    """Return the records of the batch at `position`, decompressed, as one section.
-
-    Uncompressed records are a view of the buffer. Raises CorruptBatch when the records are cut
-    off, and the errors of decompress.
-    """
-    return unpack_section(buffer, position, header, max_decompressed)[0]
-
-
-def unpack_section(
-    buffer: Buffer, position: int, header: BatchHeader, max_decompressed: int
-) -> tuple[Buffer, int]:
-    """Return the section as record_section does, and the number of its compressed members."""
-    start, end = position + HEADER_SIZE, position + header.size_bytes
-    if end > len(buffer):
-        raise CorruptBatch(f"{len(buffer) - start} of {end - start} bytes of records are there")
-    section = memoryview(buffer)[start:end]
-    if header.attributes & CODEC_MASK == Codec.NONE or header.count == 0:
-        return section, 1
-    return unpack(header.codec, section, max_decompressed)
-
-
-def decode_records(
-    buffer: Buffer, position: int = 0, max_decompressed: int = DECOMPRESSED_MAX_BYTES
-) -> list[Record]:
-    """Decode all records of the batch at `position`.
-
-    They take some hundred times the memory of the compressed batch; iterate_records creates one
-    at a time. Raises ProtocolError: CorruptBatch for the header, InvalidRecord for the records,
-    and the errors of decompress. The CRC is not checked.
-    """
-    return list(iterate_records(buffer, position, max_decompressed))
-
-
-def iterate_records(
-    buffer: Buffer,
-    position: int = 0,
-    max_decompressed: int = DECOMPRESSED_MAX_BYTES,
-    headers_max: int = _INT32_MAX,
-    *,
-    raw_headers: bool = False,
-) -> Iterator[Record]:
-    """Decode the records of the batch one by one, each with at most `headers_max` headers.
-
-    Raises as decode_records does, but InvalidRecord only when it reaches the record. With
-    `raw_headers` a record's headers are one header without a name, whose value is all their
-    bytes, unchecked: a record may have millions, and some callers only compare them.
-    """
-    header = read_header(buffer, position)
-    # One copy, so that each key and value is a plain slice of bytes.
-    section = bytes(record_section(buffer, position, header, max_decompressed))
-    if raw_headers:
-        return _iterate(header, section, locate_record, _raw_headers)
-    read_headers = partial(decode_headers, count_max=headers_max)
-    return _iterate(header, section, read_record, read_headers)
-
-
-def _iterate(
-    header: BatchHeader,
-    section: bytes,
-    read: Callable[[bytes, int, int], RecordParts],
-    read_headers: Callable[[bytes, int, int], Headers],
-) -> Iterator[Record]:
-    end = len(section)
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.is_log_append_time else None
-    at = 0
-    for _ in range(header.count):
-        parts = read(section, at, end)
-        at, delta, offset_delta, key_at, key_length, value_at, value_length, headers_at = parts
-        yield Record(
-            wrap_int64(base_offset + offset_delta),
-            wrap_int64(base_timestamp + delta) if append_time is None else append_time,
-            section[key_at : key_at + key_length] if key_length >= 0 else None,
-            section[value_at : value_at + value_length] if value_length >= 0 else None,
-            read_headers(section, headers_at, at) if section[headers_at] else (),
-        )
-    if at != end:
-        raise InvalidRecord(RecordStatus.TRAILING_BYTES, f"{end - at} bytes after the last record")
-
-
-def _raw_headers(section: bytes, position: int, end: int) -> Headers:
-    return (("", section[position:end]),)
-
-
 def _check_magic(buffer: Buffer, position: int) -> None:
     """Raise UnsupportedMagic if the buffer has a magic byte of an older format."""
     if 0 <= position < len(buffer) - _MAGIC_POSITION:
@@ -489,37 +362,16 @@ def _check_magic(buffer: Buffer, position: int) -> None:
             raise UnsupportedMagic(magic)
 
 
-def _encode(
-    base_offset: int,
-    leader_epoch: int,
-    attributes: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    count: int,
-    section: Buffer,
-) -> bytes:
-    """Put a header before a section, and the CRC into the header."""
+def _encode(header: BatchHeader, section: Buffer) -> bytes:
+    """Put a header before a section; its length and its CRC are computed."""
     batch = bytearray(
         HEADER.pack(
-            base_offset,
-            HEADER_SIZE - LOG_OVERHEAD + len(section),
-            leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            count,
+            header.base_offset, HEADER_SIZE - LOG_OVERHEAD + len(section), header.leader_epoch,
+            MAGIC, _NOT_COMPUTED, header.attributes, header.last_offset_delta,
+            header.base_timestamp, header.max_timestamp, header.producer_id,
+            header.producer_epoch, header.base_sequence, header.count,
         )
-    )
+    )  # fmt: skip
     batch += section
     _U32.pack_into(batch, _CRC_POSITION, batch_crc(batch, 0, len(batch)))
     return bytes(batch)

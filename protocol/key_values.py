@@ -13,14 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odradek.protocol.batches import (
-    CODEC_MASK,
-    DECOMPRESSED_MAX_BYTES,
-    HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
-    Record,
-)
+from odradek.protocol.batch_records import DECOMPRESSED_MAX_BYTES
+from odradek.protocol.batches import CODEC_MASK, HEADER_SIZE, MAGIC, BatchHeader, Record
 from odradek.protocol.compression import Buffer, Codec
 from odradek.protocol.legacy import decode_stored
 from odradek.protocol.records_plain import InvalidRecord, RecordStatus, read_varint

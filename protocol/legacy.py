@@ -31,9 +31,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 
+from odradek.protocol.batch_records import DECOMPRESSED_MAX_BYTES, iterate_records
 from odradek.protocol.batches import (
     CODEC_MASK,
-    DECOMPRESSED_MAX_BYTES,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     MAGIC,
@@ -46,7 +46,6 @@ from odradek.protocol.batches import (
     Record,
     UnsupportedMagic,
     batch_crc,
-    iterate_records,
     read_header,
 )
 from odradek.protocol.compression import Buffer, Codec, decompress

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.protocol.batches import BatchHeader, Record, batch_crc, decode_records
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import BatchHeader, Record, batch_crc
 from odradek.protocol.compiler import decode
 from odradek.protocol.compression import Codec
 from odradek.protocol.control import ControlType, decode_control

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from odradek.protocol.batches import MAGIC, BatchHeader, CorruptBatch, record_section
+from odradek.protocol.batch_records import record_section
+from odradek.protocol.batches import MAGIC, BatchHeader, CorruptBatch
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import decode_stored, read_stored_header, stored_crc
 from odradek.protocol.records_plain import MALFORMED, NOT_FOUND, first_at_or_after_plain

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.protocol.batches import BatchHeader, decode_records
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import BatchHeader
 from odradek.protocol.control import ControlType, decode_control, encode_end_txn_marker
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import CorruptFile, DiskFailure

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from odradek.config.topic import TopicConfig
 from odradek.protocol import batches
+from odradek.protocol.batch_records import unpack_section
 from odradek.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
 from odradek.protocol.compression import Codec, DecompressedTooLarge
 from odradek.protocol.errors import ProtocolError
@@ -231,7 +232,7 @@ def _section(
     codec, packed_bytes = header.codec, len(data) - HEADER_SIZE
     bound_at_once = allowance.unpacked_bytes_at_once(codec, packed_bytes)
     try:
-        section, members = batches.unpack_section(data, 0, header, min(bound, bound_at_once))
+        section, members = unpack_section(data, 0, header, min(bound, bound_at_once))
     except DecompressedTooLarge as error:
         if bound_at_once < bound:
             raise TooLaborious from error

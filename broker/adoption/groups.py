@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct
 
 from odradek.broker.adoption.survey import segment_files
-from odradek.protocol.batches import iterate_records
+from odradek.protocol.batch_records import iterate_records
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.group_metadata import GroupMetadataKey

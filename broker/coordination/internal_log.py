@@ -17,15 +17,8 @@ from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.errors import EXPLAINED
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
-from odradek.protocol.batches import (
-    DECOMPRESSED_MAX_BYTES,
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Record,
-    encode_batch,
-    record_section,
-)
+from odradek.protocol.batch_records import DECOMPRESSED_MAX_BYTES, record_section
+from odradek.protocol.batches import MAGIC, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.key_values import key_values, key_values_in_pieces

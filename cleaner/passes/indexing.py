@@ -35,6 +35,7 @@ from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.config.values import INT64_MAX
 from odradek.protocol import batch_scan
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batch_scan import (
     ATTRIBUTES,
     BAD_RECORD,
@@ -46,7 +47,7 @@ from odradek.protocol.batch_scan import (
     PRODUCER_ID,
     SIZE,
 )
-from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, decode_records
+from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.intrinsics import Words

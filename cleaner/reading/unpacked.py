@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from odradek.cleaner.proof.stored import Stored
 from odradek.cleaner.reading.excerpts import Bounds, Excerpt, RecordPlace, holds
-from odradek.protocol.batches import MAGIC, BatchHeader, Record, record_section
+from odradek.protocol.batch_records import record_section
+from odradek.protocol.batches import MAGIC, BatchHeader, Record
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import decode_stored
 from odradek.protocol.record_places import Walker

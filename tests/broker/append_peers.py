@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import KafkaProcess, OdradekProcess
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import (
     NO_TIMESTAMP,
     Record,
     check_crc,
-    decode_records,
     iterate_batches,
     patch_base_offset_and_epoch,
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 from odradek.broker.clock import Clock
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.store import ResourceType
-from odradek.protocol.batches import Record, decode_records, encode_batch
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -14,7 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.protocol.batches import Record, decode_records, encode_batch
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.legacy import read_stored_header
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest

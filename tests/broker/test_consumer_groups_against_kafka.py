@@ -24,7 +24,8 @@ from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.modern.tables import PLACES, in_set_order
 from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record, decode_record
 from odradek.broker.orders.java import uuid_hash
-from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import iterate_batches
 from odradek.protocol.compiler import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_describe import (

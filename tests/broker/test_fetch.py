@@ -20,7 +20,8 @@ from odradek.broker.composition import Broker
 from odradek.broker.context import RequestContext
 from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
 from odradek.config.acl import STANDARD_AUTHORIZER
-from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import FETCH_KEY
 from odradek.protocol.messages.fetch import (

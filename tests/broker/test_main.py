@@ -21,7 +21,7 @@ from bench.processes import ROOT, OdradekProcess
 from odradek.broker.hosts import addresses
 from odradek.broker.main import StartError, run
 from odradek.broker.metadata.images import DATABASE_NAME
-from odradek.protocol.batches import decode_records
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.offset_commit import (

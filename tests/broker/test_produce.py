@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from odradek.broker.composition import Broker
-from odradek.protocol.batches import decode_records
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (

@@ -131,7 +131,7 @@ async def settled(broker: Broker, name: str = "payments") -> Any:
 
 def kinds(log: Log) -> list[str]:
     """Return what a log holds, in order: "data" for batches, and the markers' kinds."""
-    from odradek.protocol.batches import decode_records
+    from odradek.protocol.batch_records import decode_records
     from odradek.protocol.control import decode_control
 
     return [

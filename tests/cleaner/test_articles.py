@@ -24,7 +24,8 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.facts import note_state, read_facts
 from odradek.cleaner.rules.policy import Bound, dirty_range
 from odradek.cleaner.runtime.progress import Horizons
-from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import iterate_batches
 from odradek.storage.log import Log
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import EAGER, World, pairs

@@ -11,7 +11,8 @@ import pytest
 
 from odradek.cleaner.runtime.deleter import Deleter
 from odradek.cleaner.runtime.pool import CleanerPool
-from odradek.protocol.batches import Record, decode_records
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record
 from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity

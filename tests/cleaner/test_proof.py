@@ -19,16 +19,15 @@ from odradek.cleaner.proof.proof import Proof
 from odradek.cleaner.rules.job import CleanerSettings, CleaningJob, make_job
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.runtime.progress import find_candidate
+from odradek.protocol.batch_records import decode_records, record_section
 from odradek.protocol.batches import (
     HEADER,
     BatchHeader,
     Record,
     batch_crc,
-    decode_records,
     encode_batch,
     iterate_batches,
     read_header,
-    record_section,
 )
 from odradek.protocol.compression import Codec
 from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY

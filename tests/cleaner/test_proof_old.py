@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cleaner.errors import VerificationFailed
-from odradek.protocol.batches import Record, decode_records
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record
 from odradek.protocol.compression import Codec
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.test_clean_model import new_world

@@ -14,7 +14,8 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.job import CleanerSettings
 from odradek.cleaner.runtime.progress import Horizons
 from odradek.config.topic import TopicConfig
-from odradek.protocol.batches import BatchHeader, Record, decode_records, encode_batch, read_header
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import BatchHeader, Record, encode_batch, read_header
 from odradek.protocol.compression import Codec
 from odradek.protocol.control import encode_end_txn_marker
 from odradek.storage.directory import LogDirectory

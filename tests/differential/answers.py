@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from odradek.protocol.batches import decode_records, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.describe_producers import ProducerState
 from odradek.protocol.messages.write_txn_markers import WritableTxnMarkerResult

@@ -16,12 +16,8 @@ from typing import Any
 
 from odradek.broker.topics.names import TRANSACTION_STATE
 from odradek.broker.transactions.records import decode_record
-from odradek.protocol.batches import (
-    Record,
-    decode_records,
-    encode_batch,
-    iterate_batches,
-)
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from odradek.protocol.control import decode_control
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -44,7 +44,8 @@ from odradek.config.resolution import Layer, Source
 from odradek.config.sasl import SaslConfig
 from odradek.config.tls import TlsConfig
 from odradek.config.topic import TopicConfig
-from odradek.protocol.batches import batch_crc, iterate_batches, record_section
+from odradek.protocol.batch_records import record_section
+from odradek.protocol.batches import batch_crc, iterate_batches
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
 from tests.fuzz import targets

@@ -18,12 +18,8 @@ from odradek.broker.security.sasl.oauthbearer import read_first
 from odradek.broker.security.sasl.plain import PlainExchange
 from odradek.broker.security.sasl.scram_messages import read_client_final, read_client_first
 from odradek.protocol import records_plain
-from odradek.protocol.batches import (
-    batch_crc,
-    decode_records,
-    iterate_batches,
-    record_section,
-)
+from odradek.protocol.batch_records import decode_records, record_section
+from odradek.protocol.batches import batch_crc, iterate_batches
 from odradek.protocol.compiler import decode, decode_prefix, encode
 from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ProtocolError

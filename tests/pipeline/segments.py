@@ -17,7 +17,8 @@ from odradek.pipeline.segment_arrow import arrow_schema
 from odradek.pipeline.segment_files import find_segments, prune
 from odradek.pipeline.segment_rows import read_segment
 from odradek.pipeline.segment_selection import parse_options
-from odradek.protocol.batches import Record, decode_records, increment_sequence, read_header
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, increment_sequence, read_header
 from odradek.protocol.legacy import read_stored_header
 
 Row = dict[str, Any]

@@ -23,7 +23,8 @@ from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
 from odradek.pipeline.reading import take
 from odradek.pipeline.source import TopicSource
-from odradek.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from tests.pipeline.conftest import CACHE
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol.batch_records import decode_records, iterate_records
 from odradek.protocol.batches import (
     HEADER,
     HEADER_SIZE,
@@ -23,12 +24,10 @@ from odradek.protocol.batches import (
     UnsupportedMagic,
     batch_crc,
     check_crc,
-    decode_records,
     empty_batch,
     encode_batch,
     increment_sequence,
     iterate_batches,
-    iterate_records,
     patch_base_offset_and_epoch,
     patch_log_append_time,
     patch_max_timestamp,

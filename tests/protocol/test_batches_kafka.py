@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     Record,
     batch_crc,
     check_crc,
-    decode_records,
     empty_batch,
     encode_batch,
     read_header,

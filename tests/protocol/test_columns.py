@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol import columns
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batch_scan import (
     BAD_RECORD,
     BATCH_COLUMNS,
@@ -20,7 +21,7 @@ from odradek.protocol.batch_scan import (
     WHOLE,
     scan_batches,
 )
-from odradek.protocol.batches import HEADER_SIZE, Record, decode_records, encode_batch
+from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch
 from odradek.protocol.kernel import Table, as_bytes
 from tests.protocol.batch_strategies import INT64, record_lists
 

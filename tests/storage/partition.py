@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
-from odradek.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from odradek.protocol.compression import Codec
 from odradek.storage.directory import LogDirectory
 from odradek.storage.files import FileSystem

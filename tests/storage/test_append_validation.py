@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.config.topic import TopicConfig
+from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     Record,
     batch_crc,
-    decode_records,
     patch_max_timestamp,
     read_header,
 )

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 
 from odradek.config.topic import TopicConfig
-from odradek.protocol.batches import HEADER_SIZE, decode_records, read_header
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import HEADER_SIZE, read_header
 from odradek.protocol.compression import Codec, compress
 from odradek.storage import recompression
 from odradek.storage.allowance import Allowance, TooLaborious
