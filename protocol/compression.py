@@ -5,16 +5,15 @@ trusts its input: the caller's `max_size` bounds the result, whatever a header c
 that Kafka's Java clients could not read are refused, not passed on to them.
 
     gzip     RFC 1952, one member or several
-    snappy   Xerial's framing (drawn below), or one raw block, as librdkafka sends it
+    snappy   Xerial's framing (protocol/xerial.py), or one raw block, as librdkafka sends it
     lz4      one frame of independent blocks; Kafka reads no more than that
     zstd     RFC 8878, one frame or several, with or without their content size
 
 Data may come in many members: gzip members, Xerial headers and blocks, zstd frames and blocks.
 Each takes time even if it is empty, so a bound on the size also bounds their number.
 
-This module is stricter than Kafka in one respect: Kafka ignores bytes after the end of the last
-gzip member and of the lz4 frame; here they are corruption, so that all readers see the same
-records.
+Kafka ignores bytes after the last gzip member and after the lz4 frame; here they are corruption,
+so that all readers see the same records.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.protocol import xerial
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.zstd_frames import TooManyBlocks, frame_extent
 
@@ -36,17 +36,6 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# snappy-java's SnappyOutputStream, which Kafka's Java clients use, writes
-#
-#     | \x82 S N A P P Y \0 | version i32 = 1 | compatible i32 = 1 |     once, then per block:
-#     | size i32 | raw snappy block of at most 32 KiB before compression |
-#
-# Streams may follow each other: the header may occur again in the place of a size.
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = struct.Struct(">8sii")
-_XERIAL_VERSION = 1
-_XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default
-_XERIAL_SIZE = struct.Struct(">i")
 # Snappy's densest element is a copy of 64 bytes in 3. A block that claims more than this many
 # times its size lies, and is refused before memory is allocated for it.
 _SNAPPY_RATIO_MAX = 22
@@ -113,9 +102,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     return b"".join(compress_in_pieces(codec, data, level))
 
 
-def compress_in_pieces(
-    codec: Codec, data: Buffer, level: int | None = None
-) -> Iterator[Buffer]:
+def compress_in_pieces(codec: Codec, data: Buffer, level: int | None = None) -> Iterator[Buffer]:
     """Yield the result of compress() piece by piece; some pieces are empty.
 
     A caller may stop when the result becomes too large or takes too long: a piece takes 0.2 s
@@ -227,48 +214,27 @@ def _gzip_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
 
 def _snappy_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     snappy = _cramjam().snappy
-    yield _XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)
-    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
-        block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
-        yield _XERIAL_SIZE.pack(len(block)) + block
+    yield xerial.HEADER
+    for start in range(0, len(data), xerial.BLOCK_BYTES):
+        yield xerial.frame(bytes(snappy.compress_raw(data[start : start + xerial.BLOCK_BYTES])))
 
 
 def _snappy_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if not xerial.is_framed(data):
         return _snappy_block(data, max_size, max_size), 1
     parts: list[bytes] = []
-    left = max_size
-    position = members = 0
-    members_max = _members_max(max_size)
-    while position < len(data):
-        members += 1
-        if members > members_max:
-            raise _too_many(Codec.SNAPPY, members_max)
-        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-            position = _skip_xerial_header(data, position)
-            continue
-        if len(data) - position < _XERIAL_SIZE.size:
-            raise _corrupt(Codec.SNAPPY, "it ends within a block's size")
-        (size,) = _XERIAL_SIZE.unpack_from(data, position)
-        position += _XERIAL_SIZE.size
-        if not 0 < size <= len(data) - position:
-            raise _corrupt(Codec.SNAPPY, f"a block of {size} bytes does not fit")
-        parts.append(_snappy_block(data[position : position + size], left, max_size))
-        left -= len(parts[-1])
-        position += size
+    left, members, members_max = max_size, 0, _members_max(max_size)
+    try:
+        for block in xerial.members(data, members_max):
+            members += 1
+            if block is not None:
+                parts.append(_snappy_block(block, left, max_size))
+                left -= len(parts[-1])
+    except xerial.TooManyMembers:
+        raise _too_many(Codec.SNAPPY, members_max) from None
+    except ValueError as error:
+        raise _corrupt(Codec.SNAPPY, error) from error
     return _joined(parts), members
-
-
-def _skip_xerial_header(data: memoryview, position: int) -> int:
-    """Return the position after a Xerial header, whose version must be known here."""
-    if len(data) - position < _XERIAL_HEADER.size:
-        raise _corrupt(Codec.SNAPPY, "it ends within the Xerial header")
-    # Some producers write the version in little endian (dpkp/kafka-python#2414), which
-    # snappy-java accepts because it asks for "at least version 1".
-    _, version, _ = _XERIAL_HEADER.unpack_from(data, position)
-    if version < _XERIAL_VERSION:
-        raise _corrupt(Codec.SNAPPY, f"version {version} of the Xerial framing")
-    return position + _XERIAL_HEADER.size
 
 
 def _snappy_block(block: memoryview, left: int, max_size: int) -> bytes:
