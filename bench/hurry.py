@@ -32,50 +32,37 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.error import URLError
 
 import uvloop
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from bench.clients import create_topic
+from bench.hurry_client import (
+    GROUP,
+    MAX_WAIT_MS,
+    TOPIC,
+    VALUE_BYTES,
+    Connection,
+    committed,
+    connect,
+    fetch,
+    latest,
+    metadata,
+    produce,
+)
 from bench.pairs import quantile
 from bench.processes import OdradekProcess
 from bench.watch import cpu_s
-from odradek.protocol.batches import Record, encode_batch, iterate_batches
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from odradek.protocol.batches import iterate_batches
 
-TOPIC = "hurried"
-GROUP = "hurried"
 MIN_BYTES = 64 * 1024
-MAX_WAIT_MS = 500
-_VALUE_BYTES = 100
-_MAX_BYTES = 1 << 20
 _COMMIT_EVERY_S = 1.0
 _ASK_EVERY_S = 0.1
 # The time before counting begins: the handlers are imported when they are first needed.
 _WARM_UP_S = 1.0
 _POLL_S, _PATIENCE_S = 0.1, 30.0
-_VERSIONS = {"Fetch": 11, "ListOffsets": 5, "Metadata": 9, "OffsetCommit": 8, "Produce": 8}
 _COUNTED = re.compile(
     r'^kafka_network_requestmetrics_requests_total\{request="Fetch"[^}]*\} (\S+)$', re.MULTILINE
 )
@@ -84,57 +71,14 @@ Figures = Mapping[str, float]
 Scenario = Callable[[OdradekProcess, argparse.Namespace], Figures]
 
 
-class Connection(asyncio.Protocol):
-    """One connection on which requests are sent ahead; answers are matched by their number."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._numbers = itertools.count()
-        self._asked: dict[int, tuple[type[Any], int, asyncio.Future[Any]]] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self.transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the requests without an answer."""
-        for _, _, answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError("the broker closed the connection"))
-
-    def data_received(self, data: bytes) -> None:
-        """Decode the answers that are complete."""
-        self._data += data
-        while len(self._data) >= 4:
-            end = 4 + int.from_bytes(self._data[:4], "big")
-            if len(self._data) < end:
-                return
-            frame = memoryview(bytes(self._data[4:end]))
-            del self._data[:end]
-            number = int.from_bytes(frame[:4], "big")
-            kind, version, answer = self._asked.pop(number)
-            _, position = read_response_header(frame, kind, version)
-            if not answer.done():
-                answer.set_result(decode(kind, version, frame, position))
-
-    def ask(self, request: Any) -> asyncio.Future[Any]:
-        """Send a request; return a future of its answer."""
-        name = type(request).__name__.removesuffix("Request")
-        version, number = _VERSIONS[name], next(self._numbers)
-        answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = message_classes(name)[1], version, answer
-        self.transport.write(encode_request(request, version, number, "bench"))
-        return answer
-
-
 def multiplexed(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
     """Fetch, write and commit on one connection."""
     return uvloop.run(_multiplex(broker, options))
 
 
 async def _multiplex(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
-    connection = await _connect(broker)
-    offset = (await connection.ask(_latest())).topics[0].partitions[0].offset
+    connection = await connect(broker)
+    offset = (await connection.ask(latest())).topics[0].partitions[0].offset
     trips_s: list[float] = []
     jobs = [
         asyncio.ensure_future(_write(connection, options.rate, trips_s)),
@@ -145,7 +89,7 @@ async def _multiplex(broker: OdradekProcess, options: argparse.Namespace) -> Fig
     trips_s.clear()
     end_s = time.perf_counter() + options.seconds
     while time.perf_counter() < end_s:
-        answer = await connection.ask(_fetch(offset, MIN_BYTES))
+        answer = await connection.ask(fetch(offset, MIN_BYTES))
         part = answer.responses[0].partitions[0]
         for _, header in iterate_batches(bytes(part.records or b"")):
             reading.records += header.last_offset - header.base_offset + 1
@@ -163,7 +107,7 @@ async def _write(connection: Connection, rate: float, trips_s: list[float]) -> N
     start_s = time.perf_counter()
     for number in itertools.count():
         await asyncio.sleep(max(start_s + number / rate - time.perf_counter(), 0))
-        answer, sent_s = connection.ask(_produce()), time.perf_counter()
+        answer, sent_s = connection.ask(produce()), time.perf_counter()
         answer.add_done_callback(
             lambda _, sent_s=sent_s: trips_s.append(time.perf_counter() - sent_s)  # type: ignore[misc]
         )
@@ -173,7 +117,7 @@ async def _write(connection: Connection, rate: float, trips_s: list[float]) -> N
 async def _commit(connection: Connection) -> None:
     while True:
         await asyncio.sleep(_COMMIT_EVERY_S)
-        _forget(connection.ask(_committed()))
+        _forget(connection.ask(committed()))
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:
@@ -221,7 +165,7 @@ def _consume(
             reading = _Reading(broker)
         due = int((now_s - start_s) * options.rate)
         for _ in range(due - written):
-            producer.produce(TOPIC, bytes(_VALUE_BYTES))
+            producer.produce(TOPIC, bytes(VALUE_BYTES))
         written = due
         producer.poll(0)
         read = consumer.consume(10_000, 1 / options.rate)
@@ -244,9 +188,9 @@ def ahead(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
 
 
 async def _ask_behind(broker: OdradekProcess, options: argparse.Namespace) -> Figures:
-    connection = await _connect(broker)
-    offset = (await connection.ask(_latest())).topics[0].partitions[0].offset
-    questions = {"ListOffsets": _latest, "Metadata": _metadata, "OffsetCommit": _committed}
+    connection = await connect(broker)
+    offset = (await connection.ask(latest())).topics[0].partitions[0].offset
+    questions = {"ListOffsets": latest, "Metadata": metadata, "OffsetCommit": committed}
     for question in questions.values():
         await connection.ask(question())
     trips_s: dict[str, list[float]] = defaultdict(list)
@@ -254,7 +198,7 @@ async def _ask_behind(broker: OdradekProcess, options: argparse.Namespace) -> Fi
     end_s = time.perf_counter() + options.seconds
     while time.perf_counter() < end_s:
         for name, question in questions.items():
-            fetched = connection.ask(_fetch(offset, 1))
+            fetched = connection.ask(fetch(offset, 1))
             await asyncio.sleep(_ASK_EVERY_S)
             began_s = time.perf_counter()
             await connection.ask(question())
@@ -310,54 +254,6 @@ def _wait_for_metrics(broker: OdradekProcess) -> None:
             time.sleep(_POLL_S)
         else:
             return
-
-
-async def _connect(broker: OdradekProcess) -> Connection:
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(Connection, "127.0.0.1", broker.port)
-    return connection
-
-
-def _fetch(offset: int, min_bytes: int) -> FetchRequest:
-    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_MAX_BYTES)
-    return FetchRequest(
-        max_wait_ms=MAX_WAIT_MS,
-        min_bytes=min_bytes,
-        max_bytes=_MAX_BYTES,
-        session_id=0,
-        session_epoch=-1,  # without a session
-        topics=[FetchTopic(topic=TOPIC, partitions=[part])],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-
-
-def _produce() -> ProduceRequest:
-    record = Record(0, int(time.time() * 1000), None, bytes(_VALUE_BYTES), ())
-    data = PartitionProduceData(index=0, records=encode_batch([record]))
-    topic = TopicProduceData(name=TOPIC, partition_data=[data])
-    return ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
-
-
-def _latest() -> ListOffsetsRequest:
-    part = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    topic = ListOffsetsTopic(name=TOPIC, partitions=[part])
-    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
-
-
-def _metadata() -> MetadataRequest:
-    return MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-
-
-def _committed() -> OffsetCommitRequest:
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=0, committed_metadata=None
-    )
-    topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
-    # From no member, so that a group without members accepts it.
-    return OffsetCommitRequest(
-        group_id=f"{GROUP}-simple", generation_id_or_member_epoch=-1, topics=[topic]
-    )
 
 
 _SCENARIOS: Mapping[str, Scenario] = {
