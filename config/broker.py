@@ -1,12 +1,15 @@
 """The settings of a broker, and which of them may change while it runs.
 
 The names and meanings are Kafka 4.3's. A default differs where Kafka's would be wrong for one
-broker on its own machine; the text of such an option says so. Kafka's options that have no
-meaning here are in config.inert.
+broker on its own machine; the text of such an option says so. The options of the cleaner and of
+the coordinators are sections in modules of their own; Kafka's options that have no meaning here
+are in config.inert.
 """
 
 from __future__ import annotations
 
+from odradek.config.cleaner import CleanerOptions
+from odradek.config.coordinators import CoordinatorOptions
 from odradek.config.http import TOKEN
 from odradek.config.listeners import (
     Listener,
@@ -18,13 +21,11 @@ from odradek.config.listeners import (
     parse_address,
     parse_host_counts,
 )
-from odradek.config.option import DAY_MS, HOUR_MS, option, options
+from odradek.config.option import option, options
 from odradek.config.values import (
-    DOUBLE_MAX,
     INT32_MAX,
     Validator,
     at_least,
-    int16,
     int32,
     int64,
     password,
@@ -36,7 +37,7 @@ ROLES = ("broker", "controller")
 
 
 @options
-class BrokerConfig:
+class BrokerConfig(CleanerOptions, CoordinatorOptions):
     """The settings of this broker, as they are in force."""
 
     # The broker's identity and addresses.
@@ -335,222 +336,6 @@ class BrokerConfig:
         default=60_000,
         valid=at_least(0),
         doc="How often log start offsets are written to disk.",
-    )
-
-    # The cleaner.
-
-    log_cleaner_enable: bool = option(
-        "log.cleaner.enable",
-        default=True,
-        doc="Whether compacted topics are cleaned. Without cleaning they grow for ever.",
-    )
-    log_cleaner_threads: int32 = option(
-        "log.cleaner.threads",
-        default=1,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="How many threads clean logs.",
-    )
-    log_cleaner_backoff_ms: int64 = option(
-        "log.cleaner.backoff.ms",
-        default=15_000,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="How long a cleaner thread waits when no log needs cleaning.",
-    )
-    log_cleaner_dedupe_buffer_size: int64 = option(
-        "log.cleaner.dedupe.buffer.size",
-        default=128 * 1024 * 1024,
-        dynamic="cluster-wide",
-        doc="The most memory that all cleaner threads together use to index keys. They take it "
-        "as needed and give it back, where Kafka takes all of it at the start.",
-    )
-    log_cleaner_io_buffer_size: int32 = option(
-        "log.cleaner.io.buffer.size",
-        default=512 * 1024,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="The size of the buffers through which all cleaner threads together read and write.",
-    )
-    log_cleaner_io_buffer_load_factor: float = option(
-        "log.cleaner.io.buffer.load.factor",
-        default=0.9,
-        dynamic="cluster-wide",
-        doc="How full the index of keys may get. A fuller index holds more keys and finds them "
-        "more slowly.",
-    )
-    log_cleaner_io_max_bytes_per_second: float = option(
-        "log.cleaner.io.max.bytes.per.second",
-        default=DOUBLE_MAX,
-        dynamic="cluster-wide",
-        doc="The most bytes that all cleaner threads together read and write in a second.",
-    )
-
-    log_cleaner_verify: bool = option(
-        "log.cleaner.verify",
-        default=False,
-        dynamic="cluster-wide",
-        doc="Whether each cleaning proves, before its output replaces the log's segments, that "
-        "the output has exactly the surviving records. The proof reads the log's dirty section "
-        "once more, and the rewritten segments twice more, in plain Python, which is some 30 "
-        "times slower. Meanwhile it keeps each key of the dirty section in memory, with 130 "
-        "bytes beside it.",
-    )
-    odradek_cleaner_spill_bytes_max: int64 = option(
-        "odradek.cleaner.spill.bytes.max",
-        default=16 * 1024**3,
-        valid=at_least(0),
-        dynamic="cluster-wide",
-        doc="The most bytes that all cleaner threads together write to temporary files, 20 bytes "
-        "per record, when a log has more keys than log.cleaner.dedupe.buffer.size allows for. A "
-        "log that needs more is cleaned in several runs.",
-    )
-
-    # Consumer groups and their offsets.
-
-    group_min_session_timeout_ms: int32 = option(
-        "group.min.session.timeout.ms",
-        default=6_000,
-        doc="The shortest session timeout that a member may ask for.",
-    )
-    group_max_session_timeout_ms: int32 = option(
-        "group.max.session.timeout.ms",
-        default=1_800_000,
-        doc="The longest session timeout that a member may ask for.",
-    )
-    group_initial_rebalance_delay_ms: int32 = option(
-        "group.initial.rebalance.delay.ms",
-        default=3_000,
-        doc="How long an empty group waits for more members before its first rebalance.",
-    )
-    group_max_size: int32 = option(
-        "group.max.size",
-        default=INT32_MAX,
-        valid=at_least(1),
-        doc="How many members a group may have.",
-    )
-    offset_metadata_max_bytes: int32 = option(
-        "offset.metadata.max.bytes",
-        default=4096,
-        doc="The largest metadata that a client may commit with an offset.",
-    )
-    offsets_commit_timeout_ms: int32 = option(
-        "offsets.commit.timeout.ms",
-        inert="Accepted without effect: a commit is answered once the disk has it or refuses it.",
-        default=5_000,
-        valid=at_least(1),
-        doc="How long a commit may wait to be written before the client is asked to retry.",
-    )
-    offsets_retention_minutes: int32 = option(
-        "offsets.retention.minutes",
-        default=7 * 24 * 60,
-        valid=at_least(1),
-        doc="How long the offsets of a group without members are kept.",
-    )
-    offsets_retention_check_interval_ms: int64 = option(
-        "offsets.retention.check.interval.ms",
-        default=600_000,
-        valid=at_least(1),
-        doc="How often the broker looks for offsets past their retention.",
-    )
-    offsets_topic_compression_codec: int32 = option(
-        "offsets.topic.compression.codec",
-        default=0,
-        doc="The codec of batches in __consumer_offsets, by its number on the wire.",
-    )
-    offsets_topic_num_partitions: int32 = option(
-        "offsets.topic.num.partitions",
-        default=50,
-        valid=at_least(1),
-        doc="How many partitions __consumer_offsets is created with. A group's partition depends "
-        "on this number, so it must not change afterwards.",
-    )
-    offsets_topic_replication_factor: int16 = option(
-        "offsets.topic.replication.factor",
-        inert="Accepted without effect: a partition has one replica.",
-        default=1,
-        valid=at_least(1),
-        doc="How many replicas __consumer_offsets is created with. Kafka's default is 3.",
-    )
-    offsets_topic_segment_bytes: int32 = option(
-        "offsets.topic.segment.bytes",
-        default=100 * 1024 * 1024,
-        valid=at_least(1),
-        doc="The segment size of __consumer_offsets; smaller segments are cleaned sooner.",
-    )
-
-    # Idempotent producers and transactions.
-
-    producer_id_expiration_ms: int32 = option(
-        "producer.id.expiration.ms",
-        default=DAY_MS,
-        valid=at_least(1),
-        dynamic="cluster-wide",
-        doc="How long a partition remembers the sequence numbers of an idle producer.",
-    )
-    producer_id_expiration_check_interval_ms: int32 = option(
-        "producer.id.expiration.check.interval.ms",
-        default=600_000,
-        valid=at_least(1),
-        internal=True,
-        doc="How often each partition looks for producers to forget.",
-    )
-    transactional_id_expiration_ms: int32 = option(
-        "transactional.id.expiration.ms",
-        default=7 * DAY_MS,
-        valid=at_least(1),
-        doc="How long a transactional id is remembered after its last transaction.",
-    )
-    transaction_max_timeout_ms: int32 = option(
-        "transaction.max.timeout.ms",
-        default=900_000,
-        valid=at_least(1),
-        doc="The longest transaction timeout that a producer may ask for.",
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int32 = option(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        default=10_000,
-        valid=at_least(1),
-        doc="How often the broker looks for transactions that have timed out, to abort them.",
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int32 = option(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        default=HOUR_MS,
-        valid=at_least(1),
-        doc="How often the broker looks for transactional ids to forget.",
-    )
-    transaction_partition_verification_enable: bool = option(
-        "transaction.partition.verification.enable",
-        default=True,
-        dynamic="cluster-wide",
-        doc="Whether the broker checks that a transactional write belongs to an open "
-        "transaction.",
-    )
-    transaction_state_log_min_isr: int32 = option(
-        "transaction.state.log.min.isr",
-        default=1,
-        valid=at_least(1),
-        doc="The min.insync.replicas of __transaction_state. Kafka's default is 2.",
-    )
-    transaction_state_log_num_partitions: int32 = option(
-        "transaction.state.log.num.partitions",
-        default=50,
-        valid=at_least(1),
-        doc="How many partitions __transaction_state is created with. A transactional id's "
-        "partition depends on this number, so it must not change afterwards.",
-    )
-    transaction_state_log_replication_factor: int16 = option(
-        "transaction.state.log.replication.factor",
-        inert="Accepted without effect: a partition has one replica.",
-        default=1,
-        valid=at_least(1),
-        doc="How many replicas __transaction_state is created with. Kafka's default is 3.",
-    )
-    transaction_state_log_segment_bytes: int32 = option(
-        "transaction.state.log.segment.bytes",
-        default=100 * 1024 * 1024,
-        valid=at_least(1),
-        doc="The segment size of __transaction_state; smaller segments are cleaned sooner.",
     )
 
     @property

@@ -175,7 +175,29 @@ def hours(name: str, *, default: int, valid: Validator | None = None) -> Fallbac
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 def options(cls: type[T]) -> type[T]:
-    """Make a class of option() fields a frozen, slotted value, and remember its options."""
+    """Make a class of option() fields a frozen, slotted value, and remember its options.
+
+    The options of its sections, which it inherits, come after its own.
+    """
+    inherited = (spec for base in cls.__bases__ for spec in _OPTIONS.get(base, ()))
+    specs = (*_own_options(cls), *inherited)
+    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    _OPTIONS[made] = specs
+    return made
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def section(cls: type[T]) -> type[T]:
+    """Make a class of option() fields a section of a config, which inherits it."""
+    _OPTIONS[cls] = _own_options(cls)
+    # Without slots, so that a config may inherit several; the config has slots for all fields.
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+_OPTIONS: dict[type, tuple[Option, ...]] = {}
+
+
+def _own_options(cls: type) -> tuple[Option, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     specs = []
     for attribute, field in vars(cls).items():
@@ -183,12 +205,7 @@ def options(cls: type[T]) -> type[T]:
             spec = _declared(attribute, hints[attribute], field.metadata[_SPEC])
             field.repr = not spec.sensitive
             specs.append(spec)
-    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
-    _OPTIONS[made] = tuple(specs)
-    return made
-
-
-_OPTIONS: dict[type, tuple[Option, ...]] = {}
+    return tuple(specs)
 
 
 def options_of(cls: type) -> tuple[Option, ...]:

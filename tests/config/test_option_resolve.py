@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.config.errors import ConfigError
-from odradek.config.option import option, options, options_of, values_of
+from odradek.config.option import option, options, options_of, section, values_of
 from odradek.config.resolution import Entry, Layer, Source, Synonym, resolve
 from odradek.config.values import Kind, at_least, class_name, int16, int32, int64, password
 
@@ -60,6 +60,38 @@ def test_text_becomes_typed_values() -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sample().an_int = 3  # type: ignore[misc]
+
+
+@section
+class Left:
+    """A section."""
+
+    on_the_left: int32 = option("on.the.left", default=1, doc="An int.")
+
+
+@section
+class Right:
+    """Another section."""
+
+    on_the_right: password | None = option("on.the.right", default=None, doc="A password.")
+
+
+@options
+class Whole(Left, Right):
+    """A config of two sections and an option of its own."""
+
+    its_own: str = option("its.own", default="x", doc="A string.")
+
+
+def test_a_config_has_its_own_options_and_those_of_its_sections() -> None:
+    names = ["its.own", "on.the.left", "on.the.right"]
+    assert [spec.name for spec in options_of(Whole)] == names
+    config = resolve(Whole, [Layer(STATIC, dict.fromkeys(names, "7"))]).config
+    assert config == Whole(on_the_left=7, on_the_right="7", its_own="7")
+    assert "on_the_right" not in repr(config)
+    assert not vars(config), "all values are in slots"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.on_the_left = 3  # type: ignore[misc]
 
 
 def test_an_attribute_must_be_the_options_name() -> None:
