@@ -4,7 +4,7 @@ A file need not be open: of thousands of files, those not used lately give up th
 and are opened again when they are used.
 
 1. A descriptor is closed with the last reference to it, so never during a system call.
-2. A file is never opened by a name that it no longer has: it is opened and renamed under one lock.
+2. A file that was renamed is not opened by its old name: both happen under one lock.
 3. A removed file does not come back: only the first open of a file may create it.
 """
 

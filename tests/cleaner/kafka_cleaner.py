@@ -43,7 +43,7 @@ class Cleaned:
 
 
 class KafkaFailed(Exception):
-    """Kafka's code has raised what is told here."""
+    """Kafka's code has raised an error, which is the message."""
 
 
 class KafkaCleaner:

@@ -151,7 +151,7 @@ async def test_a_new_rest_counts_at_once(broker: Broker) -> None:
         await until(lambda: pool.scheduler.last_choice.at_ms == broker.world.now_ms)
         broker.config = replace(CONFIG, log_cleaner_backoff_ms=5)
         pool.reconfigure()
-        log.config = IN_TIME  # nobody is told: the next look finds it
+        log.config = IN_TIME  # nobody is notified: the next look finds it
         await until(lambda: broker.checkpoint(log) == 1)
 
 

@@ -99,7 +99,7 @@ def start(logs: list[Log], fs: FileSystem = FS) -> History:
 
 
 def result(world: World, at: int = 0) -> CleanResult:
-    """Make a result that can be told from others by its number."""
+    """Make a result that differs from others in its number."""
     values: dict[str, object] = {
         field.name: {"int": 0, "float": 0.0, "bool": False}.get(str(field.type))
         for field in dataclasses.fields(CleanResult)

@@ -1,4 +1,4 @@
-"""odradek acls, and what a person without rights is told, with an authorizer."""
+"""odradek acls, and its answers to a person without rights, with an authorizer."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ STARTING: list[tuple[str, Environment, tuple[str, ...]]] = [
     ("cp-server", CONFLUENT_SERVER, (
         "confluent.balancer.topic", "confluent.license.topic", "confluent.schema.registry.url",
     )),
-    # Those listen on every interface, and are told of.
+    # Those listen on every interface, and are reported.
     ("cp-kafka with ZooKeeper", ZOOKEEPER, ("zookeeper.connect", *EVERYWHERE)),
     ("settings of the JVM", {**APACHE, **OF_THE_JVM}, ()),
     ("an underscore and a dash", {**APACHE, "KAFKA_A__B___C": "x"}, ("a_b-c (environment",)),
@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, Environment, tuple[str, ...]]] = [
         ("No security protocol defined for listener PLAINTEXT",),
     ),
     (
-        "every interface told to clients",
+        "every interface advertised to clients",
         {**APACHE, "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://0.0.0.0:{port}"},
         ("nonroutable meta-address 0.0.0.0",),
     ),

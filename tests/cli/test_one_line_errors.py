@@ -1,4 +1,4 @@
-"""What goes wrong is told in one line that says what happened and what to do, by real processes.
+"""Errors of real processes are reported in one line that says what happened and what to do.
 
 A case of REFUSED ends a command: a line on standard error, nothing on standard output. A case of
 LOGGED lets the broker run on: a line in its log. To add one is to add a row.

@@ -1,4 +1,4 @@
-"""Records as lines: JSON says all of a record, and every other line is read or told why not."""
+"""Records as lines: JSON says all of a record; other lines are read, or refused with a reason."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_an_absent_broker_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def _wait_until_shown(commands: Commands, whose: tuple[str, str], pattern: str) -> None:
-    """Wait until a change is told: Kafka's brokers hear of it after its controller."""
+    """Wait until a change is shown: Kafka's brokers hear of it after its controller."""
     deadline_s = time.monotonic() + 60
     while not re.search(pattern, shown := commands.shown("configs", "describe", *whose), re.M):
         assert time.monotonic() < deadline_s, shown

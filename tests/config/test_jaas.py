@@ -1,4 +1,4 @@
-"""A JAAS text is read as Kafka's classes read it, and what is wrong with it is told without it."""
+"""A JAAS text is read as Kafka's classes read it; a report of its faults does not quote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SASL listeners need is asked for before the start, and no secret is told."""
+"""SASL listeners' lacking settings are reported before the start, and no secret is shown."""
 
 from __future__ import annotations
 

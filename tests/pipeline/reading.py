@@ -1,11 +1,11 @@
-"""What Spark's Kafka source makes of a broker's topics, told so that two brokers compare.
+"""Spark's reading of a broker's topics, in a form in which two brokers compare.
 
     reader = Reader(spark, broker.bootstrap, folder)
     reader.batch(subscribe="prices", minPartitions=7)
     stream = reader.stream(subscribe="prices", maxOffsetsPerTrigger=10)
     stream.run_to_end()
 
-What is told has neither addresses nor ids in it, which differ from run to run.
+It has neither addresses nor ids in it, which differ from run to run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong in a job is told in one line that says what to change."""
+"""An error of a job is reported in one line that says what to change."""
 
 from __future__ import annotations
 

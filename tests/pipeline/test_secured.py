@@ -80,7 +80,7 @@ def test_by_a_wrong_password(
 
 @pytest.fixture
 def token(spark: SparkSession, broker: Secured, keys: Keys) -> Iterator[dict[str, str]]:
-    """A delegation token among the user's credentials, and what Spark is told of the cluster."""
+    """A delegation token among the user's credentials, and Spark's settings for the cluster."""
     token_id, hmac = broker.tokens["right"]
     jvm: Any = spark._jvm  # type: ignore[attr-defined]
     hadoop = jvm.org.apache.hadoop

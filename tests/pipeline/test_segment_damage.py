@@ -1,4 +1,4 @@
-"""Damage is told by file, position and offset; the open end of a partition is none."""
+"""Damage is reported by file, position and offset; the open end of a partition is none."""
 
 from __future__ import annotations
 

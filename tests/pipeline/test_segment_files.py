@@ -1,4 +1,4 @@
-"""Which files are read, which are left out, and what is told where there is nothing to read."""
+"""Which files are read, which are left out, and the error where there is nothing to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of each transaction, told from its markers wherever in the partition they lie."""
+"""The end of each transaction is found by its markers, wherever in the partition they lie."""
 
 from __future__ import annotations
 

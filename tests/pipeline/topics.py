@@ -62,7 +62,7 @@ class Topics:
         self._transactional: dict[str, Producer] = {}
 
     def create(self, name: str, partitions: int = 1, **config: str) -> None:
-        """Create a topic, and wait until clients are told of it."""
+        """Create a topic, and wait until clients see it."""
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(PATIENCE_S)
         until(partial(self._has, name, partitions), f"{name} is there")
@@ -75,7 +75,7 @@ class Topics:
         self._producers = {codec: self._producer(codec) for codec in CODECS}
 
     def delete(self, name: str) -> None:
-        """Delete a topic, and wait until clients are told so."""
+        """Delete a topic, and wait until clients see that."""
         self._admin.delete_topics([name])[name].result(PATIENCE_S)
         until(lambda: not self._has(name, 0), f"{name} is gone")
 

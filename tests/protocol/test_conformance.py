@@ -43,7 +43,7 @@ _NAMED_APART = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a field is at one version, told alike of a declaration and of a spec."""
+    """A field at one version, in the same form for a declaration and for a spec."""
 
     name: str
     type: str

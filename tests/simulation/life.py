@@ -403,7 +403,7 @@ class Life:
             refused.append(error)
 
     def hear(self, error: DiskFailure) -> None:
-        """Note that the disk has refused something, if it was told to."""
+        """Note that the disk has refused something, if the test asked for it."""
         if self.fs.refuse is None:
             raise error
         self.note(f"  refused: {error}")

@@ -331,7 +331,7 @@ def test_an_exchange_of_one_segment_for_two() -> None:
 
 
 def test_an_exchange_of_a_segment_for_an_empty_one() -> None:
-    """It holds no offset by which the originals are told, and their indexes go all the same."""
+    """It holds no offset that names the originals, and their indexes go all the same."""
     expected = filled(40)
     expected.flush()
     partition = expected.partition

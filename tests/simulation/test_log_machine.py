@@ -217,7 +217,7 @@ class LogMachine(RuleBasedStateMachine):
                 assert found[batch.base_offset] == batch, "flushed and lost"
         for state in log.producers:
             for last in state.batches:
-                # Else a producer would be told that a lost batch is there.
+                # Else a producer would get the answer that a lost batch is there.
                 assert last.first_offset in found or (
                     last.first_offset in self.cleaned or last.first_offset < log.log_start_offset
                 )

@@ -47,7 +47,7 @@ def opening(fs: RealFileSystem, call: str, others: Path) -> Iterator[list[int]]:
 
 
 def run_all(work: Callable[[int], None]) -> None:
-    """Run it in four threads, each told its number, to their ends."""
+    """Run it in four threads, each with its number, to their ends."""
     threads = [threading.Thread(target=work, args=(own,)) for own in range(4)]
     for one in threads:
         one.start()
@@ -88,7 +88,7 @@ def test_threads_that_share_few_descriptors_read_and_write_their_own_files(
                     file.append(0, (text,))
                     assert (file.read(0, 99), file.size()) == (text, len(text))
                     assert bytes(file.read_cached(0, 99) or b"") == text
-        except BaseException as error:  # told to the test's own thread
+        except BaseException as error:  # reported to the test's own thread
             failures.append(error)
 
     run_all(work)

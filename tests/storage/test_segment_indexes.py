@@ -77,7 +77,7 @@ def test_a_time_index_reads_what_was_written(entries: dict[int, int], zeros: int
     for time in times:
         below = [offset for known, offset in zip(times, offsets, strict=True) if known < time]
         assert index.lookup(time) == BASE + (below[-1] if below else 0)
-    # An entry of zeros alone cannot be told from preallocated space, and says as much.
+    # An entry of zeros alone cannot be distinguished from preallocated space, and says as much.
     if times and (times[-1], offsets[-1]) != (0, 0):
         assert index.last() == (times[-1], BASE + offsets[-1])
 

@@ -184,7 +184,7 @@ def test_the_second_transaction_version_asks_for_a_raised_epoch() -> None:
     with pytest.raises(InvalidProducerEpoch):
         log.append_marker(marker(partition, 3, 0, commit=True, version=2))
     log.append_marker(marker(partition, 3, 1, commit=True, version=2))
-    # Told again, as by a coordinator that heard no answer; an old one is late.
+    # Sent again, as by a coordinator that heard no answer; an old one is late.
     log.append_marker(marker(partition, 3, 1, commit=True, version=2))
     with pytest.raises(InvalidProducerEpoch):
         log.append_marker(marker(partition, 3, 0, commit=True, version=2))
