@@ -128,8 +128,8 @@ def quarantined(one: Quarantined, due_ms: int | None) -> Json:
 
 def unread(one: Unreadable) -> Json:
     """Show a log that could not be read."""
-    glance = one.noted.log
-    return {"topic": glance.topic, "partition": glance.partition, "because": one.cause}
+    state = one.noted.log
+    return {"topic": state.topic, "partition": state.partition, "because": one.cause}
 
 
 def _answer(finding: Finding, answer: Answer, position: int | None) -> Json:

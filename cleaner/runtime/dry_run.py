@@ -96,8 +96,8 @@ class DryRuns:
 
     def _try(self, running: Running, deadline_s: float) -> CleanResult | Missing:
         """Clean without an exchange; runs in the thread."""
-        # Numba takes a while to load; it is not needed before there is something to clean.
         resources = self._resources
+        # Numba takes a while to load; it is not needed before there is something to clean.
         resources.load_kernels()
         from odradek.cleaner.passes.clean import clean
 

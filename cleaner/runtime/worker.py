@@ -122,8 +122,8 @@ class Worker:
             self.running = None
 
     def _clean(self, running: Running) -> None:
-        # Numba takes a while to load; it is not needed before there is something to clean.
         resources = self._resources
+        # Numba takes a while to load; it is not needed before there is something to clean.
         resources.load_kernels()
         from odradek.cleaner.passes.clean import clean
 
