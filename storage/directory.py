@@ -10,6 +10,10 @@
       orders-0/                          a partition: topic, dash, number
       orders-1.2f0c…-delete/             a deleted partition, to be removed
       orders-2.81d7…-future/             an unfinished copy of a partition (storage.moving)
+
+1. A checkpoint never replaces a later one, whichever thread stores it.
+2. No log start offset is stored that lies past the log's recovery point.
+3. The mark of a clean stop is written last, and only when every log is durable.
 """
 
 from __future__ import annotations

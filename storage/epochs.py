@@ -6,6 +6,8 @@ Kept in `leader-epoch-checkpoint` in the partition's directory, as Kafka writes 
     2        count
     0 0      epoch, its first offset
     3 1042
+
+Epochs and their first offsets grow from line to line.
 """
 
 from __future__ import annotations

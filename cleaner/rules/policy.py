@@ -6,6 +6,12 @@ LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
 
     0                first dirty offset        first uncleanable offset     log end offset
     |  tail: clean   |  head: will be cleaned  |  head: too young, or active  |
+
+1. A segment is cleaned whole or not at all.
+2. The active segment is left alone, and so is the first dirty segment with an unstable or too
+   young record, with all that follow it.
+3. A group of several segments is within the sizes of a segment and of its indexes, and within the
+   offsets that its indexes can name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The event loop's side of cleaning: chooses logs, swaps segments, keeps the results.
 
 Threads use it only through the loop, so it needs no locks.
+
+1. At most one thread cleans a log, dry runs included.
+2. A job that must stop begins no further exchange.
 """
 
 from __future__ import annotations
