@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from odradek.broker.adoption.image import ClusterImage
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 from odradek.protocol.messages.metadata_records import AccessControlEntryRecord
 
 

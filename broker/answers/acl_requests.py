@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection, Refusal
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, AclFilter, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_acls import AclCreation
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
 
 def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
     """Return the ACLs for a change. Raises Refusal if the client may not, or there are none."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     acls = services.security.acls
     if acls is None:

@@ -8,8 +8,7 @@ from odradek.broker.apis.end_txn import told
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.java import partition_for
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions.state import TopicPartition
@@ -29,10 +28,10 @@ async def handle(
     """Add the group's partition."""
     refused = None
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if refused is not None:
         return AddOffsetsToTxnResponse(error_code=refused)

@@ -14,8 +14,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.maps import grouped_by_name, partition_order
 from odradek.broker.orders.scala import table_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
@@ -42,7 +41,7 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Add partitions to each transaction."""
     if context.api_version >= _BROKERS_SINCE:
-        if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+        if not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(
                 error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             )
@@ -70,7 +69,7 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
     ):
         return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     permitted = _permitted(context, asked) if is_client else None
@@ -106,7 +105,7 @@ def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) ->
     # Each partition counts as a reference to its topic.
     names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
     named = (name for name in paced(names) if name not in topic_names.INTERNAL)
-    return context.permitted(Operation.WRITE, ResourceKind.TOPIC, named)
+    return context.permitted(AclOperation.WRITE, ResourceKind.TOPIC, named)
 
 
 def _alike(

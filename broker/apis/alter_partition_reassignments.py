@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.loop.repeats import Repeats
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import check_replicas
 from odradek.broker.topics.topic import Topic
@@ -30,7 +30,7 @@ def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Accept the assignment in force, and refuse any other. Raises CloseConnection."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return _denied(request)
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,

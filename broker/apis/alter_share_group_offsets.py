@@ -10,8 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.registry import Topics
 from odradek.protocol.errors import ErrorCode
@@ -36,14 +35,14 @@ async def handle(
     error = ErrorCode.NONE
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
-    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
+        AclOperation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
     )
     wanted = _wanted(services.topics, request.topics, permitted)
     altered, failures = await services.share_groups.alter_offsets(replace(request, topics=wanted))

@@ -7,7 +7,7 @@ import logging
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import MetadataError, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.security.scram_changes import alterations, plan_changes
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ async def handle(
     """Write all changes that are valid, or none of them, and return each user's result."""
     security = services.security
     named = hash_order((one.name for one in alterations(request)), pace=paced)
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _told(dict.fromkeys(named, denied))
 

@@ -8,8 +8,7 @@ from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import Enlargement
 from odradek.protocol.errors import ErrorCode
@@ -35,7 +34,7 @@ async def handle(
     # In the order of Kafka's set: it decides which topic's partitions are too many for a request.
     names = hash_order(times, pace=paced)
     once = [name for name in paced(names) if times[name] == 1]
-    permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
+    permitted = context.permitted(AclOperation.ALTER, ResourceKind.TOPIC, once)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results += [
         CreatePartitionsTopicResult(name=name, error_code=denied)

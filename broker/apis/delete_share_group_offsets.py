@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.maps import computed_ids, put_ids
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_share_group_offsets import (
@@ -29,14 +28,14 @@ async def handle(
     error = ErrorCode.NONE
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
-    elif not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.DELETE, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
     asked = [topic.topic_name for topic in paced(request.topics)]
-    permitted = context.permitted(Operation.READ, ResourceKind.TOPIC, asked)
+    permitted = context.permitted(AclOperation.READ, ResourceKind.TOPIC, asked)
     names = [name for name in paced(asked) if name in permitted]
     # Unknown topics are left out: the decision is made in one piece, and should be short.
     known = _once_or_twice(name for name in paced(names) if services.topics.get(name) is not None)

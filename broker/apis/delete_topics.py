@@ -11,8 +11,7 @@ from collections.abc import Sequence, Set
 from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_topics import (
@@ -110,11 +109,11 @@ def _permitted(
     found = (services.topics.by_id(one) for one, count in ids.items() if count == 1)
     asked = {topic.name for topic in found if topic is not None}
     asked |= {name for name, count in names.items() if count == 1}
-    if context.may_to_cluster(Operation.DELETE, logs_denied=False):
+    if context.may_to_cluster(AclOperation.DELETE, logs_denied=False):
         return asked, asked
     return (
-        context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, asked),
-        context.permitted(Operation.DELETE, ResourceKind.TOPIC, asked),
+        context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, asked),
+        context.permitted(AclOperation.DELETE, ResourceKind.TOPIC, asked),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek.broker.answers.acl_requests import read_filter
 from odradek.broker.context import RequestContext
 from odradek.broker.security.acls import Acl, AclKind, PatternType
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_acls import (
@@ -22,7 +22,7 @@ def handle(
 ) -> DescribeAclsResponse:
     """Return the entries that match the filter, grouped by resource."""
     which = read_filter(request)
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeAclsResponse(
             error_code=refused, error_message=refused.sentence, resources=[]

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from odradek.broker.answers.token_requests import may_ask
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.hash_map import concurrent_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import Principal
 from odradek.broker.security.tokens import Token
 from odradek.broker.services import Services
@@ -62,8 +61,8 @@ def _in_order(tokens: Iterable[Token]) -> list[Token]:
 def _may_see(context: RequestContext, token: Token) -> bool:
     return (
         token.concerns(context.principal)
-        or context.may(Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, token.token_id)
-        or context.may(Operation.DESCRIBE_TOKENS, ResourceKind.USER, str(token.owner))
+        or context.may(AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, token.token_id)
+        or context.may(AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, str(token.owner))
     )
 
 

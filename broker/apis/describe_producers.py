@@ -9,8 +9,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal, code_of
 from odradek.broker.loop.repeats import answer_each
 from odradek.broker.orders.java import hash_places, place_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.topic import Topic
@@ -67,7 +66,7 @@ def _find(services: Services, context: RequestContext, name: str) -> Topic | Ref
     problem = topic_names.problem(name)
     if problem is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if not context.may(Operation.READ, ResourceKind.TOPIC, name):
+    if not context.may(AclOperation.READ, ResourceKind.TOPIC, name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return services.topics.get(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

@@ -9,7 +9,7 @@ waits for no other voter.
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ def handle(
     services: Services, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     """Describe the quorum, or answer that other partitions have none."""
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         return DescribeQuorumResponse(
             error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
         )

@@ -12,8 +12,7 @@ from odradek.broker.counters.lag import share_lag
 from odradek.broker.errors import code_of
 from odradek.broker.loop.repeats import answer_each
 from odradek.broker.orders.maps import computed_ids, computed_numbers
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.batches import UNCHANGED_OFFSET
 from odradek.broker.shares.key import SharePartitionKey
@@ -66,7 +65,7 @@ async def _describe(
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
-    if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+    if not context.may(AclOperation.DESCRIBE, ResourceKind.GROUP, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -78,7 +77,7 @@ async def _describe(
             return _refused(group_id, wanted)
     else:
         permitted = context.permitted(
-            Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
+            AclOperation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
         )
         named: dict[bytes, Sequence[int]] = {}
         for topic in paced(group.topics):
@@ -97,7 +96,7 @@ async def _describe(
     answers = await services.share_groups.summarize(group_id, wanted)
     known_topics = _known(services, answers)
     names = (topic.topic_name for topic in known_topics)
-    described = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    described = context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)
     known_topics = [topic for topic in known_topics if topic.topic_name in described]
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=[*known_topics, *unknown, *denied]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.state import EPOCH_RAISED_SINCE
 from odradek.protocol.errors import ErrorCode
@@ -21,7 +20,7 @@ async def handle(
 ) -> EndTxnResponse:
     """Prepare the end of a producer's transaction."""
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = context.api_version

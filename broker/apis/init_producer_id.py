@@ -13,8 +13,7 @@ from odradek.broker.apis.end_txn import told
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.errors import MetadataError, code_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.effects import Granted
 from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER
@@ -71,11 +70,11 @@ def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode
     A client that may write to a topic may do so idempotently (KIP-679).
     """
     if transactional_id is not None:
-        if context.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
+        if context.may(AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.NONE
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if context.may_to_cluster(
-        Operation.IDEMPOTENT_WRITE, logs_denied=False
-    ) or context.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        AclOperation.IDEMPOTENT_WRITE, logs_denied=False
+    ) or context.may_any(AclOperation.WRITE, ResourceKind.TOPIC):
         return ErrorCode.NONE
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

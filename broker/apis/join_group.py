@@ -6,8 +6,7 @@ from collections.abc import Awaitable
 
 from odradek.broker.context import RequestContext
 from odradek.broker.groups import responses
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -17,7 +16,7 @@ def handle(
     services: Services, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """Answer when the group's members have joined."""
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         return responses.join_error(
             ErrorCode.GROUP_AUTHORIZATION_FAILED, api_version=context.api_version
         )

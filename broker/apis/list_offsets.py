@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
 from odradek.broker.orders.scala import grouped_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets import (
@@ -77,7 +76,7 @@ def handle(
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
     permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     if permitted and request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         error = ErrorCode.UNKNOWN_SERVER_ERROR

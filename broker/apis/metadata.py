@@ -15,8 +15,7 @@ from odradek.broker.errors import code_of
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.orders.java import string_hash, uuid_hash
 from odradek.broker.orders.scala import SMALL_MAX, trie_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.partitions import OfflinePartition
@@ -75,7 +74,7 @@ def _describable(
     context: RequestContext, names: Iterable[str], *, logs_denied: bool = True
 ) -> Set[str]:
     return context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, names, logs_denied=logs_denied
+        AclOperation.DESCRIBE, ResourceKind.TOPIC, names, logs_denied=logs_denied
     )
 
 
@@ -124,8 +123,8 @@ async def _create_then_answer(
     permitted: Set[str],
 ) -> MetadataResponse:
     refused: dict[str, ErrorCode] = {}
-    if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
-        creatable = context.permitted(Operation.CREATE, ResourceKind.TOPIC, missing)
+    if not context.may_to_cluster(AclOperation.CREATE, logs_denied=False):
+        creatable = context.permitted(AclOperation.CREATE, ResourceKind.TOPIC, missing)
         refused |= dict.fromkeys((one for one in missing if one not in creatable), _DENIED)
         missing = [name for name in missing if name in creatable]
     new = [_new_topic(name, services.configs) for name in missing]

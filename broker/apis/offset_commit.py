@@ -13,8 +13,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.coordination.seams import Topics
 from odradek.broker.groups.commits import commit_error, refused_topic
 from odradek.broker.groups.parts import commit_in_parts
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import (
@@ -32,13 +31,13 @@ def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
     topics = services.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
     permitted = context.permitted(
-        Operation.READ,
+        AclOperation.READ,
         ResourceKind.TOPIC,
         (name for name in paced(names) if name is not None),
     )

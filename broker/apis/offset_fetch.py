@@ -13,8 +13,7 @@ from dataclasses import replace
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.seams import Topics
 from odradek.broker.loop.repeats import Repeats, answer_each
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
@@ -43,7 +42,7 @@ def handle(
     """Answer for each group; require_stable waits for offsets that are being stored."""
     groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
     permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
+        AclOperation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
     )
     if request.require_stable:
         # Other groups are not waited for: the delay would reveal that they store offsets.
@@ -133,7 +132,7 @@ def _describable(
     topics: Iterable[OffsetFetchRequestTopics] | Iterable[OffsetFetchResponseTopics],
 ) -> Set[str]:
     names = (topic.name for topic in topics)
-    return context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    return context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)
 
 
 def _count_notes(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -33,8 +32,8 @@ def handle(
     """Look epochs up, partition by partition."""
     topics = services.topics
     names = {one.topic for one in request.topics}
-    if not context.may_to_cluster(Operation.CLUSTER_ACTION, logs_denied=False):
-        names = set(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names))
+    if not context.may_to_cluster(AclOperation.CLUSTER_ACTION, logs_denied=False):
+        names = set(context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names))
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -27,8 +27,7 @@ from odradek.broker.produce.appending import (
     not_permitted,
     refusal,
 )
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,
@@ -101,7 +100,7 @@ def _handle_transactional(
 ) -> Answer:
     """Append once the coordinator has verified which batches belong to a transaction."""
     if request.transactional_id is None or not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     denied = _denied(services, context, request)
@@ -153,7 +152,7 @@ def _denied(services: Services, context: RequestContext, request: ProduceRequest
     names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
     if context.api_version >= TOPIC_IDS_SINCE:
         names.discard("")  # the name of an unknown id
-    return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
+    return names - context.permitted(AclOperation.WRITE, ResourceKind.TOPIC, names)
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from odradek.broker.context import RequestContext
 from odradek.broker.groups.parts import commit_in_parts
 from odradek.broker.groups.transactional import refusal, refused_topic
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.txn_offset_commit import (
@@ -33,7 +32,7 @@ async def handle(
     if problem is not ErrorCode.NONE:
         return refusal(request, problem, paced)
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     groups = services.groups
     known: list[TxnOffsetCommitRequestTopic] = []
@@ -63,10 +62,10 @@ async def handle(
 
 def _problem(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, code_of
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.transactions.markers import Problems
 from odradek.broker.transactions.state import TopicPartition
@@ -41,8 +41,8 @@ async def handle(
     written, but reported as failed.
     """
     if not (
-        context.may_to_cluster(Operation.ALTER, logs_denied=False)
-        or context.may_to_cluster(Operation.CLUSTER_ACTION)
+        context.may_to_cluster(AclOperation.ALTER, logs_denied=False)
+        or context.may_to_cluster(AclOperation.CLUSTER_ACTION)
     ):
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     told: dict[int, Codes] = {}

@@ -21,13 +21,12 @@ from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
-    AclOperation,
     PatternType,
     Permission,
     from_row,
     to_row,
 )
-from odradek.broker.security.authorization import CLUSTER_NAME
+from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.config.acl import AclConfig
 from odradek.protocol.errors import ErrorCode

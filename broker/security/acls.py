@@ -1,7 +1,7 @@
 """Access control entries: each allows or denies one operation on resources to a principal.
 
-The codes are those of the protocol, as in Kafka's AclOperation, PatternType and
-AclPermissionType; other numbers become UNKNOWN.
+The codes are those of the protocol, as in Kafka's PatternType and AclPermissionType; other
+numbers become UNKNOWN.
 """
 
 from __future__ import annotations
@@ -10,37 +10,12 @@ import json
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
-from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 
 # In an ACL, any host; as a literal name, any resource of its kind.
 WILDCARD = "*"
 # The principal of ACLs for everybody; "*" of another type is an ordinary name.
 EVERYBODY = "User:*"
-
-
-class AclOperation(IntEnum):
-    """The operation of an ACL; ANY appears in filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
 
 
 class PatternType(IntEnum):

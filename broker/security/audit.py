@@ -20,8 +20,7 @@ from logging.handlers import WatchedFileHandler
 from odradek.broker.api_table import BY_KEY
 from odradek.broker.process.logs import JsonFormatter, TextFormatter
 from odradek.broker.security.acl_index import Rule
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.config.errors import ConfigError
 
 # Kafka's name of the logger, so that Kafka's settings of its level or target apply here.
@@ -36,7 +35,7 @@ logger = logging.getLogger(LOGGER)
 
 def note(
     requester: Requester,
-    operation: Operation,
+    operation: AclOperation,
     kind: ResourceKind,
     name: str,
     rule: Rule,

@@ -11,8 +11,35 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from odradek.broker.security.authorized_operations import Operation
 from odradek.broker.security.principals import Principal
+
+
+class AclOperation(IntEnum):
+    """An operation that an ACL allows or denies; other numbers become UNKNOWN.
+
+    ANY appears in filters of ACLs only, ALL also in ACLs; a request asks for one of the others.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclOperation:
+        return cls.UNKNOWN
 
 
 class ResourceKind(IntEnum):
@@ -62,7 +89,7 @@ class Authorizer(Protocol):
     def may(
         self,
         requester: Requester,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -81,7 +108,7 @@ class Authorizer(Protocol):
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         names: Set[str],
     ) -> bool:
@@ -91,7 +118,7 @@ class Authorizer(Protocol):
         because the audit log wants each decision.
         """
 
-    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, requester: Requester, operation: AclOperation, kind: ResourceKind) -> bool:
         """Return whether an operation is allowed on at least one resource of a kind.
 
         Authorizer.authorizeByResourceType (KIP-679).

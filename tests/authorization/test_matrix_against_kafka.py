@@ -16,8 +16,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from odradek.broker.api_table import APIS
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.errors import ErrorCode
 from tests.authorization.cases import (
@@ -247,7 +246,7 @@ def _rights_come_and_go(sides: Sides) -> Iterator[str]:
     for epoch in range(6):
         for world in sides.worlds:
             if epoch in (0, 4):
-                right = creation(host, Operation.READ, ResourceKind.TOPIC, topic, LITERAL)
+                right = creation(host, AclOperation.READ, ResourceKind.TOPIC, topic, LITERAL)
                 world.create_acls([right])
             elif epoch == 2:
                 world.delete_acls(host)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.security.authorization import CLUSTER_NAME, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import message_classes
 from odradek.protocol.wire import encode_uuid
@@ -69,7 +68,7 @@ SINGLE: Mapping[ResourceKind, Sequence[str]] = {
 
 
 ALL: Rights = frozenset(
-    (Operation[name], kind) for kind, names in SINGLE.items() for name in names
+    (AclOperation[name], kind) for kind, names in SINGLE.items() for name in names
 )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.processes import OdradekProcess
 from odradek.broker.metadata.store import ResourceType
-from odradek.broker.security.acls import AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -18,14 +18,17 @@ from odradek.broker.security.acls import (
     Acl,
     AclFilter,
     AclKind,
-    AclOperation,
     PatternType,
     Permission,
     from_row,
     to_row,
 )
-from odradek.broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import (
+    CLUSTER_NAME,
+    AclOperation,
+    Requester,
+    ResourceKind,
+)
 from odradek.broker.security.principals import Principal
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.config.errors import ConfigError
@@ -91,7 +94,7 @@ async def names(broker: Admin) -> list[str]:
     return [one.resource_name for one in (await listed(broker)).resources]
 
 
-def may(broker: Admin, who: ConnectedClient, operation: Operation, name: str) -> bool:
+def may(broker: Admin, who: ConnectedClient, operation: AclOperation, name: str) -> bool:
     requester = Requester(who.principal, "127.0.0.1", 1, 17, "a-client", "PLAINTEXT")
     assert broker.security.authorizer is not None
     return broker.security.authorizer.may(requester, operation, ResourceKind.TOPIC, name)
@@ -100,15 +103,15 @@ def may(broker: Admin, who: ConnectedClient, operation: Operation, name: str) ->
 @versions(30)
 async def test_entries_outlive_a_restart_and_count_at_once(tmp_path: Path, version: int) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
         begun = broker.security.authorizer and broker.security.authorizer.generation
         assert await create(broker, creation(), creation(), version=version) == [(0, "")] * 2
         assert broker.security.authorizer and broker.security.authorizer.generation != begun
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert may(broker, ANN, Operation.DESCRIBE, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert may(broker, ANN, AclOperation.DESCRIBE, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
     async with admin(tmp_path, SETTINGS) as broker:
-        assert may(broker, ANN, Operation.READ, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
         response = await listed(broker, version)
         (resource,) = response.resources
         assert (resource.resource_type, resource.resource_name) == (AclKind.TOPIC, "prices")
@@ -117,7 +120,7 @@ async def test_entries_outlive_a_restart_and_count_at_once(tmp_path: Path, versi
         (gone,) = await delete(broker, everything(resource_name_filter="prices"), version=version)
         assert (gone.error_code, gone.error_message) == (0, None)
         assert [one.principal for one in gone.matching_acls] == ["User:ann"]
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
     async with admin(tmp_path, SETTINGS) as broker:
         assert not await names(broker)
 
@@ -236,8 +239,8 @@ async def test_changes_that_the_disk_refuses_do_not_count(tmp_path: Path) -> Non
         assert [code for code, _ in await create(broker, wanted)] == [refused]
         (result,) = await delete(broker, everything())
         assert (result.error_code, result.matching_acls) == (refused, [])
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
         assert await names(broker) == ["prices"]
 
 
@@ -316,8 +319,8 @@ async def test_denied_access_is_logged_and_allowed_access_is_not(
     async with admin(tmp_path, SETTINGS) as broker:
         await create(broker, creation())
         caplog.clear()
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
     (line,) = [one.getMessage() for one in caplog.records if one.name == audit.LOGGER]
     assert line == (
         "Principal = User:ann is Denied operation = WRITE from host = 127.0.0.1 on resource = "
@@ -333,8 +336,8 @@ async def test_nobody_writes_lines_of_his_own(tmp_path: Path) -> None:
         # Its text has the principal, too.
         rule = creation(principal=str(liar.principal), permission_type=Permission.DENY)
         assert await create(broker, rule) == [(0, "")]
-        assert not may(broker, liar, Operation.READ, "prices")
-        assert not may(broker, liar, Operation.READ, "a\u2028\r\nPrincipal = User:root \u00e9")
+        assert not may(broker, liar, AclOperation.READ, "prices")
+        assert not may(broker, liar, AclOperation.READ, "a\u2028\r\nPrincipal = User:root \u00e9")
         broker.security.close()
     by_rule, by_default = file.read_text().splitlines()
     assert "Principal = User:x\\nPrincipal = User:root is Denied" in by_rule
@@ -347,9 +350,9 @@ async def test_the_audit_log_may_have_a_file_of_its_own(
 ) -> None:
     file = tmp_path / "audit.log"
     async with admin(tmp_path, SETTINGS | {"odradek.audit.log": str(file)}) as broker:
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
         file.rename(tmp_path / "audit.log.1")  # as logrotate does
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
         broker.security.close()
     for one in (file, tmp_path / "audit.log.1"):
         assert stat.S_IMODE(one.stat().st_mode) == 0o600
@@ -364,9 +367,9 @@ async def test_the_audit_log_may_have_a_file_of_its_own(
 async def test_decisions_are_counted(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         metrics = broker.security.metrics
-        assert may(broker, ROOT, Operation.READ, "prices")
+        assert may(broker, ROOT, AclOperation.READ, "prices")
         for _ in range(2):  # the second is remembered
-            assert not may(broker, ANN, Operation.READ, "prices")
+            assert not may(broker, ANN, AclOperation.READ, "prices")
         counts = metrics.authorizations
         assert (counts.allowed, counts.denied, counts.denied_per_minute) == (1, 2, 0)
         await metrics.turn_minute()

@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.security.acl_search import AclSearch
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
+from odradek.broker.security.acls import Acl, AclFilter, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 
 NAMES = ["*", "a", "ab", "abc", "b", ""]
 PRINCIPALS = ["User:ann", "User:bob", "User:*"]

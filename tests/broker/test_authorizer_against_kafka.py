@@ -19,16 +19,8 @@ import pytest
 
 from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.security import audit
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, AclFilter, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
 from tests.protocol.kafka_jars import LIBS, require_jars
@@ -115,8 +107,8 @@ def _world(chance: random.Random) -> dict[str, Any]:
             "principal": chance.choice(askers),
             "host": chance.choice(HOSTS),
             "operation": chance.choice(
-                [one for one in Operation if one in operations]
-                + [Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ]
+                [one for one in operations if one is not AclOperation.ALL]
+                + [AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ]
             ),
             "kind": chance.choice(kinds),
             # None asks for any resource of the kind.
@@ -168,7 +160,7 @@ def _ask(ours: AclAuthorizer, question: dict[str, Any]) -> bool:
     requester = Requester(
         Principal(*question["principal"]), question["host"], question["apiKey"], 0, "a-client", ""
     )
-    operation, kind = Operation(question["operation"]), ResourceKind(question["kind"])
+    operation, kind = AclOperation(question["operation"]), ResourceKind(question["kind"])
     if question["name"] is None:
         return ours.may_any(requester, operation, kind)
     return ours.may(

@@ -18,7 +18,8 @@ from odradek.broker.api_table import BY_KEY
 from odradek.broker.apis import fetch
 from odradek.broker.composition import Broker
 from odradek.broker.context import RequestContext
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.batches import decode_records, iterate_batches
 from odradek.protocol.errors import ErrorCode

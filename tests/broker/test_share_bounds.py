@@ -9,7 +9,8 @@ from unittest import mock
 
 from odradek.broker.apis.share_fetch import _add_results
 from odradek.broker.coordination.effects import Persist, Reply
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.partition import Failure
 from odradek.broker.shares.sessions import (

@@ -15,8 +15,7 @@ from odradek.broker.apis import (
     renew_delegation_token,
 )
 from odradek.broker.context import ConnectedClient
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.principals import ANONYMOUS, Principal
 from odradek.broker.security.tokens import TOKEN_BYTES_MAX
 from odradek.protocol.errors import ErrorCode
@@ -55,12 +54,12 @@ REQUESTS = (
 class Rules:
     """An authorizer that allows what is in a set."""
 
-    allowed: set[tuple[Operation, ResourceKind, str]]
+    allowed: set[tuple[AclOperation, ResourceKind, str]]
 
     def may(
         self,
         requester: Requester,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -69,7 +68,7 @@ class Rules:
     ) -> bool:
         return (operation, kind, name) in self.allowed
 
-    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, requester: Requester, operation: AclOperation, kind: ResourceKind) -> bool:
         return False
 
 
@@ -161,7 +160,7 @@ async def test_a_token_for_somebody_else_must_be_allowed(tmp_path: Path) -> None
         refused = await ask(broker, create(BOB))
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
         assert (await ask(broker, create(ALICE))).error_code == 0
-        rule = (Operation.CREATE_TOKENS, ResourceKind.USER, "User:bob")
+        rule = (AclOperation.CREATE_TOKENS, ResourceKind.USER, "User:bob")
         broker.security.authorizer = Rules({rule})
         made = await ask(broker, create(BOB))
         assert made.error_code == 0
@@ -192,8 +191,8 @@ async def test_one_sees_ones_own_tokens_and_those_that_one_may_describe(tmp_path
         assert await seen(BOB) == {bobs}
         assert await seen(BOB, ALICE, CAROL) == set()
         assert await seen(Principal("User", "eve")) == set()
-        by_token = (Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, bobs)
-        by_owner = (Operation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob")
+        by_token = (AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, bobs)
+        by_owner = (AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob")
         for rule in (by_token, by_owner):
             broker.security.authorizer = Rules({rule})
             assert await seen(ALICE) == {alices, bobs}

@@ -17,8 +17,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
 from odradek.broker.orders.hash_map import concurrent_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import Principal
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -178,9 +177,9 @@ def unusual(kind: str | None, name: str | None) -> CreateDelegationTokenRequest:
 async def allow(both: Both) -> None:
     """Let some do to bob's tokens what one right each allows."""
     rights = (
-        ("maker", Operation.CREATE_TOKENS, ResourceKind.USER, "User:bob"),
-        ("teller", Operation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob"),
-        ("viewer", Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, "*"),
+        ("maker", AclOperation.CREATE_TOKENS, ResourceKind.USER, "User:bob"),
+        ("teller", AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob"),
+        ("viewer", AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, "*"),
     )
     creations = [
         AclCreation(
