@@ -185,10 +185,10 @@ class Broker:
         self._stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
-            told = advertised.get(bound.name, bound)
-            host = told.host or own_name()
+            endpoint = advertised.get(bound.name, bound)
+            host = endpoint.host or own_name()
             self.server.bind(
-                Listener(bound.name, bound.host, bound.port, host, told.port, bound.protocol)
+                Listener(bound.name, bound.host, bound.port, host, endpoint.port, bound.protocol)
             )
         self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
         for one in self.http_sockets:

@@ -32,35 +32,38 @@ def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
     return acls
 
 
-def read_acl(told: AclCreation) -> Acl:
+def read_acl(creation: AclCreation) -> Acl:
     """Return the entry that a client sends. Raises CloseConnection."""
     _refuse_unknown(
-        told.resource_type, told.resource_pattern_type, told.operation, told.permission_type
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
     )
     return Acl(
-        AclKind(told.resource_type),
-        told.resource_name,
-        PatternType(told.resource_pattern_type),
-        told.principal,
-        told.host,
-        AclOperation(told.operation),
-        Permission(told.permission_type),
+        AclKind(creation.resource_type),
+        creation.resource_name,
+        PatternType(creation.resource_pattern_type),
+        creation.principal,
+        creation.host,
+        AclOperation(creation.operation),
+        Permission(creation.permission_type),
     )
 
 
-def read_filter(told: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def read_filter(sent: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Return the filter that a client sends. Raises CloseConnection."""
     _refuse_unknown(
-        told.resource_type_filter, told.pattern_type_filter, told.operation, told.permission_type
+        sent.resource_type_filter, sent.pattern_type_filter, sent.operation, sent.permission_type
     )
     return AclFilter(
-        AclKind(told.resource_type_filter),
-        told.resource_name_filter,
-        PatternType(told.pattern_type_filter),
-        told.principal_filter,
-        told.host_filter,
-        AclOperation(told.operation),
-        Permission(told.permission_type),
+        AclKind(sent.resource_type_filter),
+        sent.resource_name_filter,
+        PatternType(sent.pattern_type_filter),
+        sent.principal_filter,
+        sent.host_filter,
+        AclOperation(sent.operation),
+        Permission(sent.permission_type),
     )
 
 

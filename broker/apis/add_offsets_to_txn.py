@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.java import partition_for
@@ -43,4 +43,5 @@ async def handle(
         version=0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    return AddOffsetsToTxnResponse(error_code=told(error, context.api_version, _FENCED_SINCE))
+    error = known_error(error, context.api_version, _FENCED_SINCE)
+    return AddOffsetsToTxnResponse(error_code=error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence, Set
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.maps import grouped_by_name, partition_order
@@ -83,13 +83,13 @@ async def _results(
     if has_unknown:
         for one in paced(list(errors)):
             errors[one] = errors[one] or ErrorCode.OPERATION_NOT_ATTEMPTED
-        return _told_apart(errors, table_of(errors))
+        return _by_topic(errors, table_of(errors))
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = services.transactions
     if asked.verify_only:
         for one in paced(list(errors)):
             errors[one] = coordinator.verify(asked.transactional_id, producer, one)
-        return _told_apart(errors, partition_order(errors))
+        return _by_topic(errors, partition_order(errors))
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
@@ -97,7 +97,7 @@ async def _results(
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    return _alike(asked, told(error, context.api_version, _FENCED_SINCE))
+    return _alike(asked, known_error(error, context.api_version, _FENCED_SINCE))
 
 
 def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
@@ -126,7 +126,7 @@ def _problem(services: Services, one: TopicPartition, permitted: Set[str] | None
     return ErrorCode.NONE
 
 
-def _told_apart(
+def _by_topic(
     errors: Errors, ordered: Sequence[tuple[str, int]]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Return each partition's error, grouped by topic, in the order of Kafka's map.

@@ -42,9 +42,10 @@ def _check_listeners(listeners: list[Listener], needed: str) -> None:
     addresses = {one.name.upper(): f"{one.host}/<unresolved>:{one.port}" for one in listeners}
     if needed.upper() not in addresses:
         names = hash_order(addresses, capacity=len(listeners))
-        told = ", ".join(f"ListenerName({name})={addresses[name]}" for name in names)
+        endpoints = ", ".join(f"ListenerName({name})={addresses[name]}" for name in names)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) "
-            f"for the default listener ListenerName({needed})",
+            "Add voter request didn't include the endpoint "
+            f"(Endpoints(endpoints={{{endpoints}}})) for the default listener "
+            f"ListenerName({needed})",
         )

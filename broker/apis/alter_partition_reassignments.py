@@ -60,10 +60,10 @@ def handle(
 
 
 def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    told = _DENIED.sentence
+    sentence = _DENIED.sentence
     return AlterPartitionReassignmentsResponse(
         error_code=_DENIED,
-        error_message=told,
+        error_message=sentence,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
@@ -71,7 +71,7 @@ def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassi
                     ReassignablePartitionResponse(
                         partition_index=one.partition_index,
                         error_code=_DENIED,
-                        error_message=told,
+                        error_message=sentence,
                     )
                     for one in paced(topic.partitions)
                 ],

@@ -59,7 +59,9 @@ async def handle(
         if known is None and not topic.partitions:
             continue  # Kafka lists a refused topic once per partition
         topic_id = known.topic_id if known else ZERO_UUID
-        told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
+        topic_answer = AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name, topic_id=topic_id
+        )
         for one in paced(topic.partitions):
             answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
             failure = failures.get((topic_id, one.partition_index))
@@ -69,9 +71,9 @@ async def handle(
                 answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence
             elif failure is not None:
                 answer.error_code = failure.error
-                answer.error_message = failure.told_of("initialize")
-            told.partitions.append(answer)
-        (refused if known is None else responses).append(told)
+                answer.error_message = failure.error_message("initialize")
+            topic_answer.partitions.append(answer)
+        (refused if known is None else responses).append(topic_answer)
     return AlterShareGroupOffsetsResponse(responses=[*refused, *responses])
 
 

@@ -29,7 +29,7 @@ async def handle(
     named = hash_order((one.name for one in alterations(request)), pace=paced)
     if not context.may_to_cluster(AclOperation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _told(dict.fromkeys(named, denied))
+        return _response(dict.fromkeys(named, denied))
 
     async def change() -> dict[str, Refusal | MetadataError | None]:
         users = security.scram_users
@@ -49,10 +49,10 @@ async def handle(
         ordered = (hash_order(some, pace=paced) for some in names)
         return {name: plan.refused.get(name) for some in ordered for name in paced(some)}
 
-    return _told(await security.changes.run(change))
+    return _response(await security.changes.run(change))
 
 
-def _told(
+def _response(
     outcomes: dict[str, Refusal] | dict[str, Refusal | MetadataError | None],
 ) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(

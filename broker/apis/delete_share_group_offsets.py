@@ -45,7 +45,7 @@ async def handle(
             error_code=deleting.error, error_message=deleting.message or deleting.error.sentence
         )
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    told = [
+    results = [
         DeleteShareGroupOffsetsResponseTopic(
             topic_name=name, error_code=denied, error_message=denied.sentence
         )
@@ -62,8 +62,9 @@ async def handle(
         )
         failure = failures.get(topic_id)
         if failure is not None:
-            answer.error_code, answer.error_message = failure.error, failure.told_of("delete")
-        (told if failure is None else failed).append(answer)
+            answer.error_code = failure.error
+            answer.error_message = failure.error_message("delete")
+        (results if failure is None else failed).append(answer)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = dict(deleting.refused)
     if deleting.has_state:
@@ -74,12 +75,12 @@ async def handle(
             if name in deleting.refused or name not in is_known
         }
     for name, (code, message) in paced(refused.items()):
-        told.append(
+        results.append(
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name, error_code=code, error_message=message
             )
         )
-    return DeleteShareGroupOffsetsResponse(responses=[*told, *failed])
+    return DeleteShareGroupOffsetsResponse(responses=[*results, *failed])
 
 
 def _once_or_twice(names: Iterable[str]) -> list[str]:

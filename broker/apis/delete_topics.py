@@ -78,8 +78,8 @@ def _sort_out(
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
             results.append(_result(None, topic_id, unknown))
         elif topic.name not in deletable:
-            told = topic.name if topic.name in describable else None
-            results.append(_result(told, topic_id, Refusal(_DENIED)))
+            shown_name = topic.name if topic.name in describable else None
+            results.append(_result(shown_name, topic_id, Refusal(_DENIED)))
         else:
             doomed[topic_id] = topic.name
     for name, count in paced(names.items()):

@@ -43,9 +43,9 @@ def handle(
             ((topic.name, index) for topic in request.topics for index in topic.partition_indexes),
             name=lambda asked: asked,
             answer=lambda asked: _partition(found[asked[0]], asked[1]),
-            size_bytes=lambda told: len(
+            size_bytes=lambda state: len(
                 encode(
-                    DescribeProducersResponse(topics=[TopicResponse(name="", partitions=[told])]),
+                    DescribeProducersResponse(topics=[TopicResponse(name="", partitions=[state])]),
                     context.api_version,
                 )
             ),

@@ -120,7 +120,7 @@ def _known(
                     topic_name=found.name,
                     topic_id=topic_id,
                     partitions=[
-                        _told(services, topic_id, one, of_topic[one])
+                        _described(services, topic_id, one, of_topic[one])
                         for one in paced(computed_numbers(of_topic))
                     ],
                 )
@@ -165,7 +165,7 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
     )
 
 
-def _told(
+def _described(
     services: Services, topic_id: bytes, partition: int, answer: StateAnswer
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Describe a group's start offset in a partition. It is unknown if the state has an error."""
@@ -174,14 +174,14 @@ def _told(
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=partition, start_offset=UNCHANGED_OFFSET
         )
-    told = DescribeShareGroupOffsetsResponsePartition(
+    described = DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition,
         start_offset=state.start_offset,
         leader_epoch=state.leader_epoch,
         lag=_UNKNOWN_LAG,
     )
     if UNCHANGED_OFFSET in (state.start_offset, state.delivery_complete_count):
-        return told
+        return described
     topic = services.topics.by_id(topic_id)
     try:
         log = topic.log(partition) if topic else None
@@ -190,8 +190,8 @@ def _told(
     if log is None:
         return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     behind = share_lag(log, state.start_offset, state.delivery_complete_count)
-    told.lag = _UNKNOWN_LAG if behind is None else behind
-    return told
+    described.lag = _UNKNOWN_LAG if behind is None else behind
+    return described
 
 
 def _failed(partition: int, error: ErrorCode) -> DescribeShareGroupOffsetsResponsePartition:

@@ -62,9 +62,9 @@ def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         room -= len(partitions)
-    for told in paced(response.topics):
-        told.topic_authorized_operations = context.authorized_operations(
-            ResourceKind.TOPIC, told.name or ""
+    for described in paced(response.topics):
+        described.topic_authorized_operations = context.authorized_operations(
+            ResourceKind.TOPIC, described.name or ""
         )
     response.topics += [_hidden(name) for name in paced(hidden)]
     return response

@@ -31,13 +31,13 @@ async def handle(
         version=EPOCH_RAISED_SINCE if version >= _RAISED_SINCE else 0,
     )
     return EndTxnResponse(
-        error_code=told(granted.error, version, _FENCED_SINCE),
+        error_code=known_error(granted.error, version, _FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.epoch,
     )
 
 
-def told(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
+def known_error(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
     """Return an error that clients of a version know (KIP-588)."""
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -370,37 +370,38 @@ def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
 
 def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     """Build the answer; within a session it leaves out partitions without news."""
-    told = [*plan.read, *plan.unknown] if plan.unknown else plan.read
+    answered = [*plan.read, *plan.unknown] if plan.unknown else plan.read
     session = fetch.session
     session_id = NO_SESSION
     if session is not None:
         session_id = session.id
         if _is_overtaken(fetch):
             return _overtaken(fetch)
-    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, told)):
+    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, answered)):
         return throttled
     if session is not None:
         if _is_overtaken(fetch):  # again, because the count of the answer's bytes takes time
             return _overtaken(fetch)
-        told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
+        answered = [one for one in answered if session.note(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
-        session_id = _begin_session(fetch, told)
+        session_id = _begin_session(fetch, answered)
     count_fetch(fetch.services.metrics, plan)
     return FetchResponse(
         session_id=session_id,
-        responses=_by_topic(told),
-        node_endpoints=_leaders(fetch, told) if plan.is_due else [],
+        responses=_by_topic(answered),
+        node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
 
 
-def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse | None:
+def _throttled(fetch: _Fetch, plan: Plan, answered: list[Planned]) -> FetchResponse | None:
     """Return an empty answer for a client over its quota, else None; the session is unchanged."""
     charge, session = fetch.context.charge, fetch.session
     assert charge is not None
     if session is not None:
-        told = [one for one in paced_if_many(told) if one.wanted.is_news(one.data)]
+        answered = [one for one in paced_if_many(answered) if one.wanted.is_news(one.data)]
     whole = FetchResponse(
-        responses=_by_topic(told), node_endpoints=_leaders(fetch, told) if plan.is_due else []
+        responses=_by_topic(answered),
+        node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
     if not charge.settle_fetch(coding(body_bytes, whole, fetch.context.api_version)):
         return None
@@ -420,10 +421,10 @@ def _overtaken(fetch: _Fetch) -> FetchResponse:
     return FetchResponse(error_code=code, session_id=fetch.session.id, responses=[])
 
 
-def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
+def _begin_session(fetch: _Fetch, answered: list[Planned]) -> int:
     by_id = fetch.context.api_version >= _TOPIC_IDS_SINCE
     partitions: dict[Key, WantedPartition] = {}
-    for planned in paced_if_many(told):
+    for planned in paced_if_many(answered):
         one = planned.wanted
         one.note(planned.data, planned.idle_log)
         partitions[one.key(by_id=by_id)] = one
@@ -436,11 +437,11 @@ def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
     )
 
 
-def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
+def _by_topic(answered: list[Planned]) -> list[FetchableTopicResponse]:
     """Group adjacent partitions of the same topic."""
     topics: list[FetchableTopicResponse] = []
     last: WantedPartition | None = None
-    for planned in paced_if_many(told):
+    for planned in paced_if_many(answered):
         one = planned.wanted
         if last is None or one.topic_id != last.topic_id or (
             one.topic_id == ZERO_UUID and one.topic != last.topic
@@ -456,12 +457,12 @@ def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
     return topics
 
 
-def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
+def _leaders(fetch: _Fetch, answered: list[Planned]) -> list[NodeEndpoint]:
     """Return the endpoints of the leaders that the response names (KIP-951)."""
-    is_told = any(
-        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(told)
+    names_leader = any(
+        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(answered)
     )
-    if not is_told or fetch.reading.is_follower:  # Kafka expects a follower to know them
+    if not names_leader or fetch.reading.is_follower:  # Kafka expects a follower to know them
         return []
     services = fetch.services
     host, port = fetch.context.advertised()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.errors import MetadataError, code_of
@@ -36,7 +36,7 @@ async def handle(
     granted = await _grant(services, context, request)
     return InitProducerIdResponse(
         throttle_time_ms=0,
-        error_code=told(granted.error, context.api_version, _FENCED_SINCE),
+        error_code=known_error(granted.error, context.api_version, _FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.epoch,
     )

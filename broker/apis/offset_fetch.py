@@ -140,14 +140,14 @@ def _count_notes(
 ) -> None:
     """Count the metadata of partitions that are named several times. Raises CloseConnection."""
     repeats = Repeats()
-    told: set[tuple[str, str, int]] = set()
+    seen: set[tuple[str, str, int]] = set()
     for group, answer in paced(answers):
         for topic in answer.topics if group.topics is not None else ():
             for one in paced(topic.partitions):
                 if one.metadata:
                     place = group.group_id, topic.name, one.partition_index
-                    repeats.add(len(one.metadata) if place in told else 0)
-                    told.add(place)
+                    repeats.add(len(one.metadata) if place in seen else 0)
+                    seen.add(place)
 
 
 def _named(

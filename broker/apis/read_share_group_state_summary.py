@@ -30,7 +30,7 @@ async def handle(
         context,
         request,
         lambda key, _: states.summarize(key),
-        _told,
+        _result,
     )
     return ReadShareGroupStateSummaryResponse(
         results=[
@@ -40,7 +40,7 @@ async def handle(
     )
 
 
-def _told(partition: int, answer: StateAnswer) -> PartitionResult:
+def _result(partition: int, answer: StateAnswer) -> PartitionResult:
     if answer.error is not ErrorCode.NONE:
         return PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.services import Services
-from odradek.broker.shares.replies import acknowledge_all, leader_of, problem, told
+from odradek.broker.shares.replies import acknowledge_all, code_and_message, leader_of, problem
 from odradek.broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_acknowledge import (
@@ -50,7 +50,7 @@ async def handle(
     )
     topics: dict[bytes, list[PartitionData]] = {}
     for partition, failure in paced(results.items()):
-        code, message = told(failure)
+        code, message = code_and_message(failure)
         data = PartitionData(
             partition_index=partition.partition, error_code=code, error_message=message
         )

@@ -22,10 +22,10 @@ from odradek.broker.shares.partition import Failure
 from odradek.broker.shares.replies import (
     Results,
     acknowledge_all,
+    code_and_message,
     leader_of,
     problem,
     readable,
-    told,
 )
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import (
@@ -305,7 +305,7 @@ def _response(
 def _add_results(response: ShareFetchResponse, results: Results) -> None:
     """Add the results of the acknowledgements to the response."""
     topics = {topic.topic_id: topic for topic in paced(response.responses)}
-    told_of = {
+    data_of = {
         TopicPartition(topic.topic_id, one.partition_index): one
         for topic in paced(response.responses)
         for one in paced(topic.partitions)
@@ -316,8 +316,8 @@ def _add_results(response: ShareFetchResponse, results: Results) -> None:
             topic = ShareFetchableTopicResponse(topic_id=partition.topic_id)
             topics[partition.topic_id] = topic
             response.responses.append(topic)
-        data = told_of.get(partition)
+        data = data_of.get(partition)
         if data is None:
             data = PartitionData(partition_index=partition.partition)
             topic.partitions.append(data)
-        data.acknowledge_error_code, data.acknowledge_error_message = told(failure)
+        data.acknowledge_error_code, data.acknowledge_error_message = code_and_message(failure)

@@ -57,7 +57,8 @@ async def handle(
     response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
     for topic_answer in paced(response.topics):
         _add(refused, topic_answer)
-    return _told(TxnOffsetCommitResponse(topics=list(refused.values())), context.api_version)
+    response = TxnOffsetCommitResponse(topics=list(refused.values()))
+    return _for_version(response, context.api_version)
 
 
 def _problem(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -79,7 +80,7 @@ def _add(
         whole.partitions.extend(half.partitions)
 
 
-def _told(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
+def _for_version(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
     if version < _KNOWS_LOADING_VERSION:
         for topic in paced(response.topics):
             for partition in paced(topic.partitions):

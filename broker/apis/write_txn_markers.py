@@ -45,7 +45,7 @@ async def handle(
         or context.may_to_cluster(AclOperation.CLUSTER_ACTION)
     ):
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    told: dict[int, Codes] = {}
+    by_producer: dict[int, Codes] = {}
     for start in paced(range(0, len(request.markers), _AT_ONCE)):
         # A marker's partitions are listed once: each takes 100 bytes, and 4 in the request.
         some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
@@ -60,11 +60,11 @@ async def handle(
         problems = iter(written)
         for asked, partitions in some:
             codes = _codes(partitions, next(problems) if _is_one(asked) else None)
-            if asked.producer_id in told:
-                told[asked.producer_id].update(codes)
+            if asked.producer_id in by_producer:
+                by_producer[asked.producer_id].update(codes)
             elif codes:
-                told[asked.producer_id] = codes
-    return _answer(told)
+                by_producer[asked.producer_id] = codes
+    return _answer(by_producer)
 
 
 def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
@@ -113,10 +113,10 @@ def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
     return list(named)
 
 
-def _answer(told: dict[int, Codes]) -> WriteTxnMarkersResponse:
+def _answer(by_producer: dict[int, Codes]) -> WriteTxnMarkersResponse:
     markers = [
         WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-        for producer_id, codes in paced(told.items())
+        for producer_id, codes in paced(by_producer.items())
     ]
     return WriteTxnMarkersResponse(markers=markers)
 

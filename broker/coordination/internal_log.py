@@ -45,7 +45,7 @@ _UNPACKED_RATIO_MAX = 100
 # Limit of a wrapper's content in message formats 0 and 1: it is decoded in one piece.
 _OLD_BYTES_MAX = 16 << 20
 # The first batches left out of a log get a line each; the others are counted.
-_TOLD_MAX = 10
+_LOGGED_MAX = 10
 
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -227,13 +227,13 @@ def stored(log: Log) -> Iterator[StoredBatch | Marker]:
                 yield StoredBatch(records, header.producer_id)
         except ProtocolError as error:
             left_out += 1
-            if left_out <= _TOLD_MAX:
+            if left_out <= _LOGGED_MAX:
                 logger.error(
                     "left out a batch log=%s base=%d error=%s",
                     log.name, header.base_offset, error,
                 )  # fmt: skip
-    if left_out > _TOLD_MAX:
-        logger.error("left out %d more batches log=%s", left_out - _TOLD_MAX, log.name)
+    if left_out > _LOGGED_MAX:
+        logger.error("left out %d more batches log=%s", left_out - _LOGGED_MAX, log.name)
 
 
 def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:

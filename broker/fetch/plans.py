@@ -160,8 +160,8 @@ def unknown_among(
         if reading.denied and one.topic in reading.denied:
             unknown.append(_denied(one))
         elif topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
-            is_told_first = one.topic is None and not reading.is_follower
-            (unresolved if is_told_first else unknown).append(_unknown(one))
+            comes_first = one.topic is None and not reading.is_follower
+            (unresolved if comes_first else unknown).append(_unknown(one))
     return [*unresolved, *unknown]
 
 

@@ -52,22 +52,22 @@ class WantedPartition:
         assert topic is not None, "requests without topic ids have names"
         return topic, self.wanted.partition
 
-    def is_news(self, told: PartitionData) -> bool:
+    def is_news(self, data: PartitionData) -> bool:
         """Return whether an answer has news for the client."""
         return (
-            bool(told.records)
-            or told.high_watermark != self.high_watermark
-            or told.log_start_offset != self.log_start_offset
-            or told.error_code != 0
-            or told.diverging_epoch.epoch >= 0
+            bool(data.records)
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.error_code != 0
+            or data.diverging_epoch.epoch >= 0
         )
 
-    def note(self, told: PartitionData, idle_log: Log | None) -> bool:
+    def note(self, data: PartitionData, idle_log: Log | None) -> bool:
         """Remember an answer, and return whether it has news for the client."""
-        is_news = self.is_news(told)
+        is_news = self.is_news(data)
         # An error resets it, so that the end of the error is news.
-        self.high_watermark = -1 if told.error_code else told.high_watermark
-        self.log_start_offset = told.log_start_offset
+        self.high_watermark = -1 if data.error_code else data.high_watermark
+        self.log_start_offset = data.log_start_offset
         self.idle_log = idle_log
         return is_news
 
@@ -119,13 +119,13 @@ class Session:
                 fresh.append(one)
         return fresh, idle
 
-    def tell(self, one: WantedPartition, told: PartitionData, idle_log: Log | None) -> bool:
+    def note(self, one: WantedPartition, data: PartitionData, idle_log: Log | None) -> bool:
         """Remember an answer, and return whether it has news for the client.
 
         A partition that had records gets its next turn after all others.
         """
-        is_news = one.note(told, idle_log)
-        if told.records:
+        is_news = one.note(data, idle_log)
+        if data.records:
             key = one.key(by_id=self.uses_topic_ids)
             self.partitions[key] = self.partitions.pop(key)
         return is_news

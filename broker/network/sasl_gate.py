@@ -116,7 +116,7 @@ class Gate:
         self._stop_timer()
         again = "" if self._session is None else "re"
         self._count(f"successful_{again}authentication")
-        if not again and not session.is_told:
+        if not again and not session.gets_lifetime:
             self._count("successful_authentication_no_reauth")
         connection = self._connection
         logger.debug(

@@ -80,8 +80,8 @@ class Server:
         """
         sockets = addresses.bind(listener.host, listener.port)
         port = sockets[0].getsockname()[1]
-        told = listener.advertised_host, listener.advertised_port or port
-        bound = Listener(listener.name, listener.host, port, *told, listener.protocol)
+        advertised = listener.advertised_host, listener.advertised_port or port
+        bound = Listener(listener.name, listener.host, port, *advertised, listener.protocol)
         self._sockets += [(bound, one) for one in sockets]
         return bound
 

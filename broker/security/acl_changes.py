@@ -132,7 +132,7 @@ class AclChanges:
                     f"Cannot remove more than {_CHANGED_MAX} acls in a single delete operation."
                 )
             if problem is None:
-                repeats.add(sum(map(_told_bytes, again)))
+                repeats.add(sum(map(_response_bytes, again)))
                 gone.update(dict.fromkeys(found))
             outcomes.append(found if problem is None else problem)
         if gone:
@@ -158,7 +158,7 @@ def _ordered(acls: Iterable[Acl]) -> list[Acl]:
     return sorted(acls, key=_IN_LISTS)
 
 
-def _told_bytes(acl: Acl) -> int:
+def _response_bytes(acl: Acl) -> int:
     """Return about how many bytes an entry takes in a response."""
     return len(acl.name) + len(acl.principal) + len(acl.host) + _NUMBERS_BYTES
 

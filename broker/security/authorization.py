@@ -61,7 +61,7 @@ CLUSTER_NAME = "kafka-cluster"
 class Noted:
     """The number of decisions on one request that the audit log has, by level."""
 
-    told: dict[int, int] = field(default_factory=dict)
+    logged: dict[int, int] = field(default_factory=dict)
     # The number of further decisions, past the bound of lines, that no line has reported yet.
     left_out: dict[int, int] = field(default_factory=dict)
 

@@ -98,8 +98,16 @@ class AclAuthorizer:
             self._counts.allowed += 1
         else:
             self._counts.denied += 1
-        is_told = logs_allowed if rule.allowed else logs_denied
-        note(requester, operation, kind, name, rule, is_told=is_told, references=references)
+        is_asked_for = logs_allowed if rule.allowed else logs_denied
+        note(
+            requester,
+            operation,
+            kind,
+            name,
+            rule,
+            is_asked_for=is_asked_for,
+            references=references,
+        )
         return rule.allowed
 
     def has_allowed(

@@ -159,7 +159,7 @@ def readable(
     return context.permitted(AclOperation.READ, ResourceKind.TOPIC, names)
 
 
-def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
+def code_and_message(failure: Failure | None) -> tuple[ErrorCode, str | None]:
     """Return the error code and the message of a partition's result."""
     if failure is None:
         return ErrorCode.NONE, None

@@ -237,18 +237,18 @@ class SharePartitions:
     async def _restore(self, served: Served) -> Failure | None:
         key, log, around = served.key, served.log, self.around
         await around.states.is_loaded.wait()
-        answer = around.states.read(key, log.leader_epoch)
-        told = answer if isinstance(answer, StateAnswer) else await answer
-        failure = failure_of(told, "read")
+        asked = around.states.read(key, log.leader_epoch)
+        answer = asked if isinstance(asked, StateAnswer) else await asked
+        failure = failure_of(answer, "read")
         if failure is not None:
             return failure
         settings = around.settings.of
         try:
             start = await start_offset(
-                log, told.state, settings(key.group_id).auto_offset_reset, around.now_ms()
+                log, answer.state, settings(key.group_id).auto_offset_reset, around.now_ms()
             )
             # A crash may have lost records whose state was stored: states past the end are cut.
-            state = replace(told.state, batches=cut(told.state.batches, log.log_end_offset))
+            state = replace(answer.state, batches=cut(answer.state.batches, log.log_end_offset))
             served.partition = SharePartition(
                 state, start, log.leader_epoch, lambda: settings(key.group_id).partition
             )
@@ -271,7 +271,7 @@ def failure_of(answer: StateAnswer, operation: str) -> Failure | None:
     error = answer.error
     if error is ErrorCode.NONE:
         return None
-    message = answer.told_of(operation)
+    message = answer.error_message(operation)
     if error in _UNAVAILABLE:
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     if error in _FENCED:

@@ -77,7 +77,7 @@ def encode_record(record: Record) -> KeyValue:
                 leader_epoch=change.leader_epoch,
                 start_offset=change.start_offset,
                 delivery_complete_count=change.delivery_complete_count,
-                state_batches=_told(change.batches),
+                state_batches=_as_stored(change.batches),
             )
         )
     key = _encode_key(_SNAPSHOT_KIND, ShareSnapshotKey(**record.key._asdict()))
@@ -93,7 +93,7 @@ def encode_record(record: Record) -> KeyValue:
             delivery_complete_count=state.delivery_complete_count,
             create_timestamp=state.create_timestamp_ms,
             write_timestamp=state.write_timestamp_ms,
-            state_batches=_told(state.batches),
+            state_batches=_as_stored(state.batches),
         )
     )
 
@@ -152,7 +152,7 @@ def _decode_update(data: bytes) -> ShareState:
     )
 
 
-def _told(batches: tuple[StateBatch, ...]) -> list[stored.StateBatch]:
+def _as_stored(batches: tuple[StateBatch, ...]) -> list[stored.StateBatch]:
     return [
         stored.StateBatch(
             first_offset=batch.first_offset,

@@ -93,9 +93,9 @@ async def ask_each(
 def _by_topic(
     named: Iterable[SharePartitionKey],
     answers: Iterable[StateAnswer],
-    told: Callable[[int, StateAnswer], R],
+    result_of: Callable[[int, StateAnswer], R],
 ) -> dict[bytes, dict[int, R]]:
     results: dict[bytes, dict[int, R]] = {}
     for key, answer in paced(zip(named, answers, strict=True)):
-        results.setdefault(key.topic_id, {})[key.partition] = told(key.partition, answer)
+        results.setdefault(key.topic_id, {})[key.partition] = result_of(key.partition, answer)
     return results

@@ -49,7 +49,7 @@ class StateAnswer:
     message: str | None = None
     state: ShareState = _UNKNOWN
 
-    def told_of(self, operation: str) -> str:
+    def error_message(self, operation: str) -> str:
         """Return the error message in the words of Kafka's PersisterStateManager."""
         return f"Error in {operation} state RPC. {self.message or self.error.sentence}"
 
@@ -132,8 +132,8 @@ class StateShard:
         answer = StateAnswer(state=state)
         if leader_epoch in (NO_EPOCH, self._leader_epochs.get(key, NO_EPOCH)):
             return self._answer(token, answer)
-        told = replace(state, leader_epoch=leader_epoch, batches=())
-        return self._store([self._record(key, told, now_ms)], token, answer)
+        update = replace(state, leader_epoch=leader_epoch, batches=())
+        return self._store([self._record(key, update, now_ms)], token, answer)
 
     def write(
         self,
@@ -155,8 +155,8 @@ class StateShard:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, flaw)
         if problem is not None:
             return self._answer(token, problem)
-        told = replace(change, leader_epoch=self.states[key].leader_epoch)
-        return self._store([self._record(key, told, now_ms)], token, StateAnswer())
+        update = replace(change, leader_epoch=self.states[key].leader_epoch)
+        return self._store([self._record(key, update, now_ms)], token, StateAnswer())
 
     def summarize(self, key: SharePartitionKey, token: Token) -> list[Effect]:
         """Return a summary of a share-partition; one without state is no error."""

@@ -132,9 +132,9 @@ class Topics:
         for one in offline:
             logger.error("failed to load partition=%s-%d: %s", one.topic, one.partition, one.cause)
         logger.info("loaded logs=%d offline=%d", len(wanted) - len(offline), len(offline))
-        told = {f"{one.topic}-{one.partition}" for one in offline}
+        offline_names = {f"{one.topic}-{one.partition}" for one in offline}
         for path in self._partitions.strays:
-            if path.name in told:
+            if path.name in offline_names:
                 continue
             logger.warning("left alone a directory that belongs to no topic path=%s", path)
 

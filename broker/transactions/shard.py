@@ -346,8 +346,8 @@ def _note_failure(ticket: Completed, error: ErrorCode) -> list[Effect]:
     if error is ErrorCode.NONE:
         return []
     # The end is prepared in the log, so it is completed again when the log is loaded.
-    told = f"transactional_id={ticket.transactional_id} error={error.name}"
-    return [Note(f"failed to store the end of a transaction {told}", is_warning=True)]
+    fields = f"transactional_id={ticket.transactional_id} error={error.name}"
+    return [Note(f"failed to store the end of a transaction {fields}", is_warning=True)]
 
 
 def _reply(token: Token | None, answer: Answer | None) -> list[Effect]:

@@ -57,7 +57,7 @@ _PROOFS_MAX, _PROOFS_WAITING_MAX = 1, 8
 # The bytes of a value in an answer: as JSON, text and base64 may take nine times as much.
 VALUE_BYTES_MAX = 1 << 20
 # The facts of a cleaning in an answer (cleaner.passes.stats.CleanResult).
-_TOLD_OF_RUN = (
+_RESULT_FIELDS = (
     "first_dirty_offset",
     "end_offset",
     "first_uncleanable_offset",
@@ -117,16 +117,16 @@ class ProofApi:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep"
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"
             raise Problem(409, f"{cause}: only a dry run can verify it")
-        told = []
+        verified = []
         # A proof also takes a turn of looks, but waits for other proofs outside of it.
         async with self._proofs.turn(request), self._looks.turn(request):
             for number in numbers:
                 if self._is_stopping or is_gone(request):
                     break
-                told.append(await self._verify(request, topic, number, is_dry))
-        is_proved = len(told) == len(numbers) and all(one["is_proved"] for one in told)
+                verified.append(await self._verify(request, topic, number, is_dry))
+        is_proved = len(verified) == len(numbers) and all(one["is_proved"] for one in verified)
         return await answer_from_thread(
-            lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": told}
+            lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": verified}
         )
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -168,7 +168,7 @@ class ProofApi:
                     pace=pace,
                     run=not is_dry,
                 )
-                return _told(await while_asked(request, pace, work))
+                return _verification_as_json(await while_asked(request, pace, work))
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
             logger.warning("could not verify log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}
@@ -264,7 +264,7 @@ def _parse_key(parameters: Parameters) -> bytes:
     raise Problem(400, "key_format is text, hex or base64")
 
 
-def _told(one: Verification) -> dict[str, Any]:
+def _verification_as_json(one: Verification) -> dict[str, Any]:
     result = one.result
     return {
         "partition": one.partition,
@@ -274,23 +274,23 @@ def _told(one: Verification) -> dict[str, Any]:
         "clean_offset": one.clean_offset,
         "size_bytes": one.size_bytes,
         "cleaned": None if result is None else {
-            name: getattr(result, name) for name in _TOLD_OF_RUN
+            name: getattr(result, name) for name in _RESULT_FIELDS
         },
-        "findings": [_told_finding(finding) for finding in one.findings],
+        "findings": [_finding_as_json(finding) for finding in one.findings],
     }  # fmt: skip
 
 
-def _told_finding(finding: Finding) -> dict[str, Any]:
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
     violation = finding.violation
-    told = None
+    shown = None
     if violation is not None:
         key = None if violation.key is None else as_text_and_base64(cut(violation.key))
-        told = {"offset": violation.offset, "key": key, "text": violation.text}
+        shown = {"offset": violation.offset, "key": key, "text": violation.text}
     return {
         "name": finding.name,
         "examined": finding.examined,
         "of": finding.of,
-        "violation": told,
+        "violation": shown,
     }
 
 

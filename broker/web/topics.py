@@ -55,8 +55,8 @@ class TopicRoutes:
         rows = await _rows((log for found in logs.values() for log in found), seen)
 
         def body() -> object:
-            told = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
-            return {"now_ms": now_ms, "topics": sorted(told, key=lambda one: str(one["name"]))}
+            shown = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
+            return {"now_ms": now_ms, "topics": sorted(shown, key=lambda one: str(one["name"]))}
 
         return await answer_from_thread(body)
 
@@ -116,7 +116,7 @@ def _topic(topic: Topic, rows: Sequence[Json]) -> Json:
 
 def _row(log: Log, seen: Seen | None) -> Json:
     """Show a partition; it has to be fast, since one request may show thousands."""
-    told: Json = {
+    row: Json = {
         "partition": log.partition,
         "log_start_offset": log.log_start_offset,
         "last_stable_offset": log.last_stable_offset,
@@ -127,12 +127,12 @@ def _row(log: Log, seen: Seen | None) -> Json:
         active = log.active.size_bytes
         kept = _NOTHING | {"kept": max(log.size_bytes - active, 0), "active": active}
         nothing = {"verdict": None, "sentence": None, "due_ms": None, "dirty_ratio": None}
-        return {**told, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
+        return {**row, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
     finding, standing = seen.finding, seen.finding.noted.standing
     dirty, active = finding.dirty, finding.view.segments[-1].size_bytes
     failed = standing.quarantined
     return {
-        **told,
+        **row,
         "bytes": _NOTHING
         | {
             "clean": dirty.clean_bytes,
