@@ -284,7 +284,7 @@ def _response(
         answers = {
             partition: data
             for partition, data in answers.items()
-            if session.tell(
+            if session.note(
                 partition, has_records=bool(data.records), has_failed=data.error_code != 0
             )
         }

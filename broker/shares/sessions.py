@@ -52,15 +52,15 @@ class ShareSession:
         self.connection = connection
         self.epoch = FIRST_EPOCH + 1  # expected in the next request
 
-    def tell(self, partition: TopicPartition, *, has_records: bool, has_failed: bool) -> bool:
+    def note(self, partition: TopicPartition, *, has_records: bool, has_failed: bool) -> bool:
         """Note a partition's result; return whether the response must include it."""
-        must_tell = self.partitions.get(partition, False)
+        is_owed = self.partitions.get(partition, False)
         if partition in self.partitions:
             if has_records:
                 del self.partitions[partition]  # Its next turn comes after all others.
             # The response after an error includes the partition, to show that the error is over.
             self.partitions[partition] = has_failed
-        return must_tell or has_records or has_failed
+        return is_owed or has_records or has_failed
 
 
 class ShareSessions:
