@@ -301,7 +301,7 @@ def _is_limited(fetch: _Fetch) -> bool:
     if enough <= 1:  # as in nearly all requests: a thousand partitions take long to look at
         return False
     partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
-    return any(one.wanted.partition_max_bytes < enough for one in partitions.values())
+    return any(one.request.partition_max_bytes < enough for one in partitions.values())
 
 
 def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:

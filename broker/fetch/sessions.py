@@ -36,12 +36,12 @@ Key = tuple[str | bytes, int]
 class WantedPartition:
     """A partition that a client fetches, and the client's last answer for it."""
 
-    __slots__ = ("high_watermark", "idle_log", "log_start_offset", "topic", "topic_id", "wanted")
+    __slots__ = ("high_watermark", "idle_log", "log_start_offset", "request", "topic", "topic_id")
 
-    def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchPartition) -> None:
+    def __init__(self, topic: str | None, topic_id: bytes, request: FetchPartition) -> None:
         self.topic = topic  # None for an id that is not known so far
         self.topic_id = topic_id
-        self.wanted = wanted
+        self.request = request
         self.high_watermark = self.log_start_offset = -1
         # The log, if nothing was left to read in it up to the high watermark.
         self.idle_log: Log | None = None
@@ -50,7 +50,7 @@ class WantedPartition:
         """Return the partition's key in a session."""
         topic = self.topic_id if by_id else self.topic
         assert topic is not None, "requests without topic ids have names"
-        return topic, self.wanted.partition
+        return topic, self.request.partition
 
     def is_news(self, data: PartitionData) -> bool:
         """Return whether an answer has news for the client."""
@@ -138,7 +138,7 @@ class Session:
         for key, one in wanted.items():
             known = partitions.setdefault(key, one)
             if known is not one:
-                known.wanted, known.idle_log = one.wanted, None
+                known.request, known.idle_log = one.request, None
         for key in forgotten:
             partitions.pop(key, None)
 

@@ -191,7 +191,7 @@ def resume(
         assert isinstance(found, Session)
         assert [number for _, number in found.partitions] == plain.numbers
         for one in set(named) - set(forgotten):
-            assert found.partitions["t", one].wanted.fetch_offset == at
+            assert found.partitions["t", one].request.fetch_offset == at
 
 
 def test_all_sessions_have_room_for_so_many_partitions() -> None:
