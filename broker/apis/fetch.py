@@ -215,7 +215,7 @@ def _serve(
     if missing <= 0 or fetch.request.max_wait_ms <= 0 or not logs:
         return _answer(fetch, plan)
     if plan.size_bytes:
-        missing = _missing_while_waiting(fetch, plan)
+        missing = _missing_while_delayed(fetch, plan)
         if missing <= 0:
             return _answer(fetch, plan)
     return _wait(fetch, plan, logs, missing)
@@ -273,10 +273,10 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
             woken.set_result(None)
 
     def recount() -> int:
-        return _missing_while_waiting(fetch, _plan_again(fetch, before))
+        return _missing_while_delayed(fetch, _plan_again(fetch, before))
 
     is_committed = fetch.reading.is_committed
-    waiter = purgatory.park(
+    delayed = purgatory.park(
         logs,
         missing,
         fetch.request.max_wait_ms,
@@ -290,7 +290,7 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     try:
         await woken
     finally:
-        purgatory.cancel(waiter)
+        purgatory.cancel(delayed)
     answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
 
@@ -311,7 +311,7 @@ def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
     return fetch.reading.size_min - plan.size_bytes
 
 
-def _missing_while_waiting(fetch: _Fetch, plan: Plan) -> int:
+def _missing_while_delayed(fetch: _Fetch, plan: Plan) -> int:
     """Return the number of bytes to wait for."""
     if plan.is_due or plan.cold:
         return 0

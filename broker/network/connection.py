@@ -35,7 +35,7 @@ from odradek.protocol.frames import FrameReader
 if TYPE_CHECKING:
     from odradek.broker.hosts.listener import Listener
     from odradek.broker.network.dispatch import Dispatcher
-    from odradek.broker.network.sasl_gate import Gate
+    from odradek.broker.network.sasl_gate import SaslGate
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = f"/{java_address(self.host)}"
         self.client = ConnectedClient(port)
         # Takes frames until the client has logged in, where the listener asks for a login.
-        self.gate: Gate | None = None
+        self.gate: SaslGate | None = None
         self._loop = asyncio.get_running_loop()
         # Connection state
         self.transport: asyncio.Transport = _NOT_CONNECTED

@@ -132,9 +132,9 @@ class Dispatcher:
         """Put a gate before a new connection whose listener asks for a login."""
         listener = connection.listener
         if listener.protocol.startswith("SASL_"):
-            from odradek.broker.network.sasl_gate import Gate
+            from odradek.broker.network.sasl_gate import SaslGate
 
-            connection.gate = Gate(
+            connection.gate = SaslGate(
                 self.services.security.sasl_listener(listener.name),
                 connection,
                 partial(self._answer_versions, connection),

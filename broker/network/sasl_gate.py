@@ -37,7 +37,7 @@ _SIZE_OPTION = "sasl.server.max.receive.size"
 _AGAIN_INTERVAL_S = 1.0
 
 
-class Gate:
+class SaslGate:
     """Guards one connection; the event loop owns it."""
 
     def __init__(

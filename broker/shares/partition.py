@@ -80,7 +80,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Wake waiting fetches: records may have become available."""
+    """Wake delayed fetches: records may have become available."""
 
 
 Outcome = Write | Done | Wake

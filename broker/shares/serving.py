@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from odradek.broker.errors import EXPLAINED, code_of, message_of
-from odradek.broker.fetch.purgatory import Purgatory, Waiter
+from odradek.broker.fetch.purgatory import DelayedFetch, Purgatory
 from odradek.broker.shares import locks
 from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge, release
 from odradek.broker.shares.batches import cut
@@ -60,7 +60,7 @@ class Served:
     """A share-partition in use; its owner is SharePartitions."""
 
     __slots__ = (
-        "_around", "_handle", "is_dropped", "is_reading", "key", "log", "partition", "waiters",
+        "_around", "_handle", "delayed", "is_dropped", "is_reading", "key", "log", "partition",
     )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, log: Log, around: Surroundings) -> None:
@@ -69,7 +69,7 @@ class Served:
         # A fetch reads the log in a thread; others wait, so that they do not read the same data.
         self.is_reading = False
         self.is_dropped = False
-        self.waiters: set[Waiter] = set()
+        self.delayed: set[DelayedFetch] = set()
         self._handle: TimerHandle | None = None
 
     def clock_ms(self) -> int:
@@ -82,9 +82,9 @@ class Served:
         return not self.is_reading and not self.is_dropped
 
     def wake(self) -> None:
-        """Let the waiting fetches look again."""
-        for waiter in self.waiters:
-            self._around.purgatory.reconsider(waiter)
+        """Let the delayed fetches look again."""
+        for fetch in self.delayed:
+            self._around.purgatory.reconsider(fetch)
 
     def watch(self) -> None:
         """Start the timer of locks, after records were acquired."""
@@ -93,7 +93,7 @@ class Served:
             self._wait(partition.config().lock_duration_ms)
 
     def close(self) -> None:
-        """Stop serving: cancel the timer, and wake the waiting fetches."""
+        """Stop serving: cancel the timer, and wake the delayed fetches."""
         self.is_dropped = True
         if self._handle is not None:
             self._handle.cancel()

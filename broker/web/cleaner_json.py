@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from odradek.broker.web.cleaner_facts import Seen
+from odradek.broker.web.cleaner_facts import ExplainedLog
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import DirtyRange
 from odradek.cleaner.rules.quarantine import Quarantined
@@ -68,9 +68,9 @@ def state(
     }
 
 
-def plan(seen: Seen, made: Plan, position: int | None) -> Json:
+def plan(explained: ExplainedLog, made: Plan, position: int | None) -> Json:
     """Show the effect of cleaning a log, its time, and what it waits for."""
-    finding, answer = seen.finding, seen.answer
+    finding, answer = explained.finding, explained.answer
     dirty = finding.dirty
     exact = made.exact if isinstance(made.exact, CleanResult) else None
     missing = made.exact if isinstance(made.exact, Missing) else None
@@ -92,14 +92,14 @@ def plan(seen: Seen, made: Plan, position: int | None) -> Json:
     }
 
 
-def why(seen: Seen, position: int | None, now_ms: int) -> Json:
+def why(explained: ExplainedLog, position: int | None, now_ms: int) -> Json:
     """Show every condition for a log's cleaning."""
     return {
         "now_ms": now_ms,
-        **_answer(seen.finding, seen.answer, position),
+        **_answer(explained.finding, explained.answer, position),
         "conditions": [
             {**dataclasses.asdict(one), "kind": one.kind.name}
-            for one in seen.answer.conditions
+            for one in explained.answer.conditions
         ],
     }
 

@@ -18,8 +18,8 @@ from aiohttp import web
 
 from odradek.broker.counters.lag import lag
 from odradek.broker.groups.consumer.embedded import read_assignment
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread
-from odradek.broker.web.turns import Turns
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -50,7 +50,7 @@ class Reading:
     member: str | None = None
 
 
-def add_group_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
+def add_group_routes(app: web.Application, broker: WebServices, lists: ConcurrencyLimiter) -> None:
     """Add the routes about groups to an application."""
     routes = GroupRoutes(broker)
     app.router.add_get("/api/groups", lists.in_turn(routes.groups))

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from odradek.broker.process.warm_up import load_look_kernels
+from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.access import Access
+from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone, while_asked
 from odradek.broker.web.octets import (
     as_text_and_base64,
     bounds,
@@ -34,7 +35,6 @@ from odradek.broker.web.octets import (
     headers_left_out,
 )
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from odradek.broker.web.turns import Turns, is_gone, while_asked
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.guarantees import Finding
@@ -70,9 +70,11 @@ _RESULT_FIELDS = (
 )
 
 
-def add_routes(app: web.Application, broker: WebServices, access: Access, looks: Turns) -> None:
+def add_routes(
+    app: web.Application, broker: WebServices, access: Access, reads: ConcurrencyLimiter
+) -> None:
     """Serve the proofs."""
-    api = ProofApi(broker, access, looks)
+    api = ProofApi(broker, access, reads)
     app.router.add_post("/api/cleaner/verify", api.verify)
     app.router.add_get("/api/get", api.get)
     app.on_shutdown.append(api.stop)
@@ -92,9 +94,9 @@ class Asked:
 class ProofApi:
     """Answers the requests; owned by the event loop."""
 
-    def __init__(self, broker: WebServices, access: Access, looks: Turns) -> None:
-        self._broker, self._access, self._looks = broker, access, looks
-        self._proofs = Turns("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
+    def __init__(self, broker: WebServices, access: Access, reads: ConcurrencyLimiter) -> None:
+        self._broker, self._access, self._reads = broker, access, reads
+        self._proofs = ConcurrencyLimiter("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
         self._paces: dict[Pace, Log] = {}
         self._is_stopping = False
 
@@ -118,8 +120,8 @@ class ProofApi:
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"
             raise Problem(409, f"{cause}: only a dry run can verify it")
         verified = []
-        # A proof also takes a turn of looks, but waits for other proofs outside of it.
-        async with self._proofs.turn(request), self._looks.turn(request):
+        # A proof also takes a turn of reads, but waits for other proofs outside of it.
+        async with self._proofs.turn(request), self._reads.turn(request):
             for number in numbers:
                 if self._is_stopping or is_gone(request):
                     break
@@ -145,7 +147,7 @@ class ProofApi:
             cause = f"value_bytes={value_bytes} is out of range: 0 to {VALUE_BYTES_MAX}"
             raise Problem(400, f"{cause}; use Kafka's protocol to read a whole value")
         asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
-        async with self._looks.turn(request) as turn:
+        async with self._reads.turn(request) as turn:
             return await turn.send(request, await self._look_up(request, asked))
 
     def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
@@ -215,7 +217,7 @@ class ProofApi:
         log = _log_of(asked.topic, number)
         with self._pace(log, lambda size_bytes: 0.0) as pace:
             find = partial(_find, asked, number, note_moment(log), pace)
-            return await self._looks.run(request, pace, find)
+            return await self._reads.run(request, pace, find)
 
     @contextmanager
     def _pace(self, log: Log, charge: Callable[[int], float]) -> Iterator[Pace]:
@@ -236,7 +238,7 @@ def _find(asked: Asked, number: int, moment: Moment, pace: Pace) -> Latest | Non
         is_committed=asked.is_committed,
         bounds=asked.bounds,
         before_io=pace.before_io,
-        load_kernels=load_look_kernels,
+        load_kernels=load_record_kernels,
     )
 
 

@@ -13,7 +13,12 @@ from odradek.broker.shares.batches import RecordState, StateBatch, cut, flaw_of
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.partition import PartitionConfig, SharePartition, Write
 from odradek.broker.shares.state_coordinator import all_of
-from odradek.broker.shares.state_records import ShareState, Snapshot, decode_record, encode_record
+from odradek.broker.shares.state_records import (
+    ShareSnapshot,
+    ShareState,
+    decode_record,
+    encode_record,
+)
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages import write_share_group_state as wire
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop
@@ -97,7 +102,7 @@ def test_a_stored_record_with_such_a_batch_is_left_out() -> None:
     key = SharePartitionKey("g", bytes(16), 0)
     backward = ShareState(1, 2, 3, 4, 5, (StateBatch(9, 12, 1, 0), StateBatch(12, 9, 2, 0)))
     with pytest.raises(ProtocolError, match="ends before it begins"):
-        decode_record(*encode_record(Snapshot(key, backward)))
+        decode_record(*encode_record(ShareSnapshot(key, backward)))
 
 
 async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode:
