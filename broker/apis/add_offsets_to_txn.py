@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn (25): add a group's partition of __consumer_offsets to a transaction."""
+"""AddOffsetsToTxn (25): add a group's partition of __consumer_offsets to a transaction.
+
+Versions 0 to 4. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: TRANSACTION_ABORTABLE (KIP-890).
+"""
 
 from __future__ import annotations
 

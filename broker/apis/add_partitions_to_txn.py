@@ -3,6 +3,9 @@
 Up to version 3 a client sends it for its own transaction; from version 4 on a broker sends it for
 any number of them. All partitions of a transaction are added, or none: when one partition fails,
 the others get OPERATION_NOT_ATTEMPTED.
+
+Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: several transactions, asked by
+brokers (KIP-890). v5: TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AddRaftVoter (80): add a controller to the quorum (KIP-853)."""
+"""AddRaftVoter (80): add a controller to the quorum (KIP-853).
+
+Versions 0 to 1. Both are flexible. v1: the answer may come before the change is committed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49): set and remove quotas of users, client ids and addresses."""
+"""AlterClientQuotas (49): set and remove quotas of users, client ids and addresses.
+
+Versions 0 to 1. v1: flexible.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A setting that the request leaves out returns to its default. Current clients use
 IncrementalAlterConfigs.
+
+Versions 0 to 2. v2: flexible.
 """
 
 from __future__ import annotations

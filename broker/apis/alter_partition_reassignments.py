@@ -1,6 +1,8 @@
 """AlterPartitionReassignments (45): move partitions to other brokers, or cancel that (KIP-455).
 
 There is one broker: a partition can only be assigned to this broker, where it is already.
+
+Versions 0 to 1. Both are flexible. v1: a client can forbid another number of replicas (KIP-860).
 """
 
 from __future__ import annotations

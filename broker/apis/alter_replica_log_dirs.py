@@ -2,6 +2,8 @@
 
 The answer says that a move has begun, or that none is needed; DescribeLogDirs reports its
 progress. A request for the directory that a log is in stops its move.
+
+Versions 1 to 2. v2: flexible.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleAlterShareGroupOffsetsRequest,
 GroupCoordinatorService.alterShareGroupOffsets.
+
+Version 0 only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AlterUserScramCredentials (51): create, change and remove users of SCRAM."""
+"""AlterUserScramCredentials (51): create, change and remove users of SCRAM.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer)."""
+"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer).
+
+Versions 0 to 1. Both are flexible. v1: regular expressions; a member makes its own id (KIP-1082).
+"""
 
 from __future__ import annotations
 

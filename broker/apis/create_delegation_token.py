@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleCreateTokenRequest,
 DelegationTokenControlManager.createDelegationToken.
+
+Versions 1 to 3. v2: flexible. v3: an owner other than the client (KIP-373).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""CreatePartitions (37): add partitions to topics. They cannot be removed again."""
+"""CreatePartitions (37): add partitions to topics. They cannot be removed again.
+
+Versions 0 to 3. v2: flexible. v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
+"""
 
 from __future__ import annotations
 

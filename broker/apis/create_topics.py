@@ -1,4 +1,9 @@
-"""CreateTopics (19): create topics with their settings, or only validate the request."""
+"""CreateTopics (19): create topics with their settings, or only validate the request.
+
+Versions 2 to 7. v4: -1 asks for the default number of partitions and replicas (KIP-464). v5:
+flexible; the settings in the answer (KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic
+ids (KIP-516).
+"""
 
 from __future__ import annotations
 

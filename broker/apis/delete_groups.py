@@ -1,4 +1,7 @@
-"""DeleteGroups: remove empty groups and their offsets."""
+"""DeleteGroups: remove empty groups and their offsets.
+
+Versions 0 to 2. v2: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DeleteRecords (21): move the log start offset of partitions forward (KIP-107)."""
+"""DeleteRecords (21): move the log start offset of partitions forward (KIP-107).
+
+Versions 0 to 2. v2: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """DeleteShareGroupOffsets (92): delete the offsets of a share group without members, by topic.
 
 Kafka's source: GroupCoordinatorService.deleteShareGroupOffsets.
+
+Version 0 only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """DeleteTopics (20): delete topics and their records, by name or by id.
 
 The checks and their order are those of Kafka's ControllerApis.deleteTopics.
+
+Versions 1 to 6. v3: TOPIC_DELETION_DISABLED. v4: flexible. v5: error messages;
+THROTTLING_QUOTA_EXCEEDED (KIP-599). v6: topics by id (KIP-516).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """DescribeClientQuotas (48): the quotas of the entities that match a filter.
 
 The checks and their words are those of Kafka's ClientQuotasImage.describe.
+
+Versions 0 to 1. v1: flexible.
 """
 
 from __future__ import annotations

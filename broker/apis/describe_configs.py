@@ -4,6 +4,8 @@ A topic's own settings take precedence over the broker's. A broker's settings ar
 node id; under "" are the settings that clients have made for all brokers. A group and a client
 metrics subscription have settings even when they do not exist; the settings of loggers are their
 levels. The behaviour is that of Kafka's ConfigHelper.
+
+Versions 1 to 4. v1: sources and synonyms. v3: types and documentation (KIP-569). v4: flexible.
 """
 
 from __future__ import annotations

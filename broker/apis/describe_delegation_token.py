@@ -3,6 +3,8 @@
 The owner of a token, its requester and its renewers see it; others need DESCRIBE on the token, or
 DESCRIBE_TOKENS on its owner. Kafka's sources: KafkaApis.handleDescribeTokensRequest,
 DelegationTokenManager.filterToken.
+
+Versions 1 to 3. v2: flexible. v3: the requester of each token (KIP-373).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113)."""
+"""DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113).
+
+Versions 1 to 5. v2: flexible. v3: an error for all. v4: the size of the volume (KIP-827). v5:
+whether a directory takes new partitions.
+"""
 
 from __future__ import annotations
 

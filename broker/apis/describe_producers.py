@@ -1,4 +1,7 @@
-"""DescribeProducers (61): the state that partitions keep of their producers."""
+"""DescribeProducers (61): the state that partitions keep of their producers.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Kafka's metadata is a log, partition 0 of __cluster_metadata, whose voters are t
 Here it is a database in which every change has a number: that stands for the end of the log.
 The broker answers as a node that is broker and controller at once, has led from the start and
 waits for no other voter.
+
+Versions 0 to 2. All are flexible. v1: the times of each replica's last fetch and last state
+without lag (KIP-836). v2: error messages, directory ids, addresses of controllers (KIP-853).
 """
 
 from __future__ import annotations

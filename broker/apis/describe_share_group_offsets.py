@@ -1,6 +1,8 @@
 """DescribeShareGroupOffsets (90): the start offsets of share groups, and their lag.
 
 Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareGroupLag...
+
+Versions 0 to 1. Both are flexible. v1: the lag (KIP-1226).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Topics come in the order of their names, and a cursor says where the next request continues. The
 topic or partition at the cursor need not exist: then the answer begins with the one that follows.
+
+Version 0 only.
 """
 
 from __future__ import annotations

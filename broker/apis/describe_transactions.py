@@ -1,4 +1,7 @@
-"""DescribeTransactions (65): the state of transactional ids."""
+"""DescribeTransactions (65): the state of transactional ids.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

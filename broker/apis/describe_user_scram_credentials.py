@@ -1,4 +1,7 @@
-"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and their mechanisms."""
+"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and their mechanisms.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """ElectLeaders (43): make the preferred replica, or any, the leader of partitions (KIP-460).
 
 Each partition has one replica, which leads it, so that an election is never needed.
+
+Versions 0 to 2. v1: the type of the election; an error for all. v2: flexible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""EndTxn (26): commit or abort a transaction. The answer waits until the decision is durable."""
+"""EndTxn (26): commit or abort a transaction. The answer waits until the decision is durable.
+
+Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: TRANSACTION_ABORTABLE. v5: the
+epoch rises, and the answer has the id and epoch of the next transaction (KIP-890).
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,12 @@ older segments have more to give, or when max_wait_ms is 0. Otherwise it is park
 appended, a topic is deleted, the time has passed, or the client sends another request behind it.
 broker/fetch/plans.py decides the content of the answer; broker/fetch/sessions.py decides which
 partitions a session (KIP-227) leaves out.
+
+Versions 4 to 18. v5: the log start offset. v6: KAFKA_STORAGE_ERROR. v7: sessions (KIP-227). v9:
+the current leader epoch, to fence clients (KIP-320). v11: the rack and a preferred replica
+(KIP-392). v12: flexible; the last fetched epoch (KIP-595). v13: topics by id (KIP-516). v15: the
+replica's id in a tagged field (KIP-903). v16: the leader's address (KIP-951). v17: a follower's
+directory id (KIP-853). v18: its high watermark.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """FindCoordinator: the broker that coordinates a group or a transaction, or keeps the state of
 a share-partition. There is one broker, so the answer is this one.
+
+Versions 0 to 6. v1: the type of the key; error messages. v3: flexible. v4: several keys (KIP-699).
+v5: TRANSACTION_ABORTABLE (KIP-890). v6: share groups (KIP-932).
 """
 
 from __future__ import annotations

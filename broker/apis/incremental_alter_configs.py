@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs (44): change single settings of a resource (KIP-339)."""
+"""IncrementalAlterConfigs (44): change single settings of a resource (KIP-339).
+
+Versions 0 to 1. v1: flexible.
+"""
 
 from __future__ import annotations
 

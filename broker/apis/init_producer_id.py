@@ -3,6 +3,9 @@
 Without a transactional id every request gets a new id with epoch 0, even if the producer already
 had an id (TransactionCoordinator.handleInitProducerId). With a transactional id it gets the
 producer id of that, with an epoch that fences earlier instances of the producer.
+
+Versions 0 to 5. v2: flexible. v3: a producer continues with its id (KIP-360). v4: PRODUCER_FENCED
+(KIP-588). v5: TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""JoinGroup: join a classic group (broker/groups/joining.py)."""
+"""JoinGroup: join a classic group (broker/groups/joining.py).
+
+Versions 0 to 9. v1: the rebalance timeout, until then that of the session. v2: the throttle time.
+v4: a new member joins twice, then with the id that it got (KIP-394). v5: static members (KIP-345).
+v6: flexible. v7: the type of the protocol in the answer (KIP-559). v8: a reason (KIP-800). v9: a
+leader may skip the assignment (KIP-814).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Topics and the broker are listed whether they have settings of their own or not. Version 0 knows
 client metrics subscriptions only.
+
+Versions 0 to 1. Both are flexible. v1: resources of all types (KIP-1142).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""ListGroups: the groups that this broker coordinates."""
+"""ListGroups: the groups that this broker coordinates.
+
+Versions 0 to 5. v1: the throttle time. v3: flexible. v4: states (KIP-518). v5: types (KIP-848).
+"""
 
 from __future__ import annotations
 

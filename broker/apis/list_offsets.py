@@ -11,6 +11,9 @@ since fetches read in the same threads. A search ends where the client may read 
 read_committed consumers at the last stable offset. Each partition has one answer; a partition that
 is named twice is refused. Topics that the client may not describe come last, in the order of the
 request; the others come in the order of the maps of Kafka's ReplicaManager.fetchOffset.
+
+Versions 1 to 11. v2: the isolation level. v4: leader epochs. v6: flexible. v10: a timeout of
+remote searches (KIP-1075).
 """
 
 from __future__ import annotations

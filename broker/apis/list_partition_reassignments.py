@@ -1,6 +1,8 @@
 """ListPartitionReassignments (46): the partitions that move to other brokers (KIP-455).
 
 There is one broker, so there are none.
+
+Version 0 only.
 """
 
 from __future__ import annotations

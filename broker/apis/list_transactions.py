@@ -1,4 +1,8 @@
-"""ListTransactions (66): the transactional ids that pass a request's filters."""
+"""ListTransactions (66): the transactional ids that pass a request's filters.
+
+Versions 0 to 2. All are flexible. v1: a filter by duration (KIP-994). v2: a filter by pattern
+(KIP-1152).
+"""
 
 from __future__ import annotations
 

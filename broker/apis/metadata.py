@@ -3,6 +3,12 @@
 The behaviour is that of KafkaApis.handleTopicMetadataRequest, with one difference: a topic that
 the request creates is in the answer at once. Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets
 the client ask again.
+
+Versions 0 to 13. v1: null asks for all topics, in v0 an empty list. v2: the cluster's id. v3: the
+throttle time. v4: a client can forbid that topics are created. v5: offline replicas. v7: leader
+epochs. v8: authorized operations. v9: flexible. v10: topic ids in the answer. v11: no authorized
+operations of the cluster (KIP-700). v12: topic ids in the request (KIP-516). v13: an error for
+all.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Offsets are kept under both the name and the id of a topic, whichever of the two the request has,
 so that the offsets of a deleted topic are not mistaken for those of its successor.
+
+Versions 2 to 10. v3: the throttle time. v5: no retention time. v6: leader epochs. v7: static
+members (KIP-345). v8: flexible. v9: members of consumer groups (KIP-848). v10: topics by id.
 """
 
 from __future__ import annotations

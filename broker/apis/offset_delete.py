@@ -1,4 +1,7 @@
-"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py)."""
+"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """OffsetFetch: read the offsets that groups have stored (broker/groups/commits.py).
 
 Up to version 7 a request asks for one group, and the response has the fields of one.
+
+Versions 1 to 10. v2: null asks for all topics; an error for all. v3: the throttle time. v5: leader
+epochs. v6: flexible. v7: require_stable (KIP-447). v8: several groups (KIP-709). v9: a member and
+its epoch (KIP-848). v10: topics by id.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 After an unclean stop a log may have lost its end. It then continues in a new epoch, and a
 consumer that asks for the end of its own epoch finds out which of its records are gone (KIP-320).
+
+Versions 2 to 4. v2: the current leader epoch. v3: the replica's id. v4: flexible.
 """
 
 from __future__ import annotations

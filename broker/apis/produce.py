@@ -8,6 +8,10 @@ the connection, as Kafka does, so that the client refreshes its metadata. A requ
 a transaction goes through transactions/admission.py first. When a request names a partition
 several times, only the last batch counts, as in Kafka, which keeps batches in a map; no client
 does that.
+
+Versions 3 to 13. v5: the log start offset. v7: zstd (KIP-110). v8: the records that spoil a batch
+(KIP-467). v9: flexible. v10: the leader's address (KIP-951). v11: TRANSACTION_ABORTABLE; v12: a
+batch adds its partition to the transaction (KIP-890). v13: topics by id (KIP-516).
 """
 
 from __future__ import annotations

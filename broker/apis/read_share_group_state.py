@@ -1,6 +1,8 @@
 """ReadShareGroupState (84): read the state of share-partitions, to continue from it.
 
 Kafka's source: ShareCoordinatorService.readState.
+
+Version 0 only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """ReadShareGroupStateSummary (87): read the epochs and start offsets of share-partitions.
 
 Kafka's source: ShareCoordinatorService.readStateSummary.
+
+Versions 0 to 1. Both are flexible. v1: the number of complete deliveries (KIP-1226).
 """
 
 from __future__ import annotations

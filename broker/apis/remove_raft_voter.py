@@ -1,4 +1,7 @@
-"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853)."""
+"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

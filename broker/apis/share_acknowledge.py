@@ -2,6 +2,9 @@
 
 The request takes its turn in the member's share session. With epoch -1 it is the last one, and
 after its answer other members can acquire the records that the member still held.
+
+Versions 1 to 2. Both are flexible. v2: acknowledgements that renew a lock; the duration of a lock
+(KIP-1222).
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Acknowledgements are taken first. Then the request is answered at once when enou
 acquired; otherwise it is parked until that is so or max_wait_ms has passed
 (broker/shares/fetching.py). In a session (broker/shares/sessions.py) the answer leaves out
 partitions without news. A request that renews locks fetches nothing.
+
+Versions 1 to 2. Both are flexible. v2: the strictness of max_records (KIP-1206); acknowledgements
+that renew a lock (KIP-1222).
 """
 
 from __future__ import annotations

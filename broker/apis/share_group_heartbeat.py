@@ -1,4 +1,7 @@
-"""ShareGroupHeartbeat (76): join a share group, stay in it, get the assignment, and leave."""
+"""ShareGroupHeartbeat (76): join a share group, stay in it, get the assignment, and leave.
+
+Version 1 only.
+"""
 
 from __future__ import annotations
 

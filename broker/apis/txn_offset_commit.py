@@ -1,5 +1,9 @@
 """TxnOffsetCommit: store the offsets up to which a group has read, as part of a transaction
 (broker/groups/transactional.py).
+
+Versions 0 to 5. v2: leader epochs; COORDINATOR_LOAD_IN_PROGRESS. v3: flexible; the member and its
+generation (KIP-447). v4: TRANSACTION_ABORTABLE. v5: the request adds the group to the transaction,
+without AddOffsetsToTxn (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631)."""
+"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""UpdateFeatures (57): finalize levels of the cluster's features."""
+"""UpdateFeatures (57): finalize levels of the cluster's features.
+
+Versions 0 to 2. All are flexible. v1: the type of the upgrade; a request can only validate. v2:
+one result for all features.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """WriteTxnMarkers (27): end transactions in partitions, without asking their coordinator.
 
 An administrator does so with a hanging transaction, which no coordinator will end (KIP-664).
+
+Versions 1 to 2. All are flexible. v2: the transaction version of a marker (KIP-1228).
 """
 
 from __future__ import annotations
