@@ -4,6 +4,12 @@ A fetch has the number of bytes that are still missing. Appends to its logs redu
 that an append takes only a subtraction for each fetch of the log, and no log is read twice. While
 a transaction is open, appends do not count for read_committed fetches; once it has ended, the
 missing bytes are counted again.
+
+Invariants:
+
+1. A fetch is in the table of each of its logs for as long as it has a deadline.
+2. `finish` is called at most once, and never within an append: a wake is scheduled for the next
+   step of the loop.
 """
 
 from __future__ import annotations

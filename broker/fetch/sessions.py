@@ -11,6 +11,12 @@ sessions is limited; a new session may replace
 The number of partitions in all sessions is limited, too; sessions that were not used for two
 minutes make room. A client without a session gets its answer all the same, and names all
 partitions in each request. Nothing here reads a clock or waits for anything.
+
+Invariants:
+
+1. `partition_count` is the sum of the sizes of all sessions, at most PARTITIONS_TOTAL_MAX.
+2. Sessions are in the order of their last use.
+3. Each epoch of a session is taken once: a repeated or late request is refused.
 """
 
 from __future__ import annotations

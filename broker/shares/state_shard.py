@@ -5,6 +5,13 @@ function that replays the log; the request is answered when the log has the reco
 refuses a record, the machine is ahead of the log, and asks for a reload.
 
 Kafka's source: ShareCoordinatorShard.
+
+Invariants:
+
+1. The states are those that a replay of all decided records gives, in their order.
+2. An answer leaves when the log has all records that were decided before it.
+3. A request of an older leader, or with an older state epoch, is refused until the state is
+   deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Writes the markers that end transactions in partitions, and waits until they are durable."""
+"""Writes the markers that end transactions in partitions, and waits until they are durable.
+
+Invariants:
+
+1. After `write_all` each partition has its marker, on the disk where flushes are waited for, or a
+   problem.
+2. The markers of one call are appended in the order in which they were given.
+"""
 
 from __future__ import annotations
 

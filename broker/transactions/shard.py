@@ -11,6 +11,12 @@ a partition cannot be written to.
 
 After the log is replayed, prepared ends are completed: `loaded` asks for their markers, which may
 then be written a second time. Kafka's source: TransactionCoordinator, TransactionStateManager.
+
+Invariants:
+
+1. An id has at most one pending decision; requests that come meanwhile wait in their order.
+2. A prepared end is never taken back: it is completed, after a replay if need be.
+3. A client is answered once the log has the decision that its answer depends on.
 """
 
 from __future__ import annotations
