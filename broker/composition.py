@@ -40,7 +40,7 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import ELR, Features
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.store import SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.exposure import tell_open_listeners

@@ -12,7 +12,8 @@ import pytest
 from odradek.broker.apis import create_acls, delete_acls, describe_acls
 from odradek.broker.context import ConnectedClient
 from odradek.broker.errors import CloseConnection, MetadataError
-from odradek.broker.metadata.store import SecurityKind, SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import SecurityKind
 from odradek.broker.security import audit
 from odradek.broker.security.acls import (
     Acl,

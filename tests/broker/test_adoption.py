@@ -12,13 +12,8 @@ import pytest
 
 from odradek.broker.adoption.adopt import Source, carry_out, prepare
 from odradek.broker.metadata.images import DATABASE_NAME
-from odradek.broker.metadata.store import (
-    Metadata,
-    Resource,
-    ResourceType,
-    SecurityKind,
-    SqliteMetadata,
-)
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import Metadata, Resource, ResourceType, SecurityKind
 from odradek.broker.security.acls import from_row
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.quotas.entities import read_entity, read_quotas
