@@ -16,13 +16,13 @@ directory id (KIP-853). v18: its high watermark.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.counting import count_fetch
+from odradek.broker.fetch.disk import read_all, warm
 from odradek.broker.fetch.permissions import denied_topics
 from odradek.broker.fetch.plans import (
     NO_LEADER,
@@ -30,11 +30,12 @@ from odradek.broker.fetch.plans import (
     Planned,
     Reading,
     accumulated_bytes,
-    error_data,
+    may_count_less,
     plan_fetch,
     refused,
     unknown_among,
 )
+from odradek.broker.fetch.responses import by_topic, refuse_all, refuse_overtaken
 from odradek.broker.fetch.sessions import (
     FIRST_EPOCH,
     NO_SESSION,
@@ -43,22 +44,19 @@ from odradek.broker.fetch.sessions import (
     WantedPartition,
     next_epoch,
 )
+from odradek.broker.fetch.wanted import wanted_partitions
 from odradek.broker.handlers import Patient
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import body_bytes
 from odradek.protocol.messages.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
-    PartitionData,
 )
 from odradek.protocol.pacing import coding, paced, paced_if_many
-from odradek.protocol.wire import ZERO_UUID
-from odradek.storage.errors import NotCached, StorageError
+from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
-from odradek.storage.segment import Slice
 
 _STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
@@ -101,7 +99,7 @@ def handle(
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read the records that are there, or wait for more."""
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    wanted = _wanted(services, request, by_id)
+    wanted = wanted_partitions(services.topics, request, by_id)
     session = None
     if request.session_epoch in (FIRST_EPOCH, _NO_MORE_REQUESTS):
         services.sessions.end(request.session_id)
@@ -143,27 +141,9 @@ def handle(
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
         plan.read or plan.cold or idle
     ):
-        return _refuse_all(context, request)
+        return refuse_all(request, by_id)
     answer = _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
     return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
-
-
-def _wanted(services: Services, request: FetchRequest, by_id: bool) -> dict[Key, WantedPartition]:
-    """Return the partitions of a request; for a partition named twice the last one counts."""
-    if not by_id:
-        return {
-            (topic.topic, one.partition): WantedPartition(topic.topic, ZERO_UUID, one)
-            for topic in paced_if_many(request.topics)
-            for one in paced_if_many(topic.partitions)
-        }
-    wanted: dict[Key, WantedPartition] = {}
-    for topic in paced_if_many(request.topics):
-        topic_id = topic.topic_id
-        known = services.topics.by_id(topic_id)
-        name = known.name if known is not None else None
-        for one in paced_if_many(topic.partitions):
-            wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
-    return wanted
 
 
 def _reading(services: Services, context: RequestContext, request: FetchRequest) -> Reading:
@@ -200,19 +180,6 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     return fetch.session.look(basis)
 
 
-def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Refuse an isolation level that does not exist; as in Kafka the answer is only a code."""
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
-    answer = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
-    if context.api_version < _TOPIC_IDS_SINCE:
-        for topic in request.topics:
-            partitions = [error_data(one.partition, code) for one in topic.partitions]
-            answer.responses.append(
-                FetchableTopicResponse(topic=topic.topic, partitions=partitions)
-            )
-    return answer
-
-
 def _serve(
     fetch: _Fetch, plan: Plan, idle: list[Log]
 ) -> FetchResponse | Awaitable[FetchResponse]:
@@ -239,16 +206,10 @@ async def _warmed(fetch: _Fetch, plan: Plan, before: Plan | None = None) -> Plan
         if not plan.cold:
             return plan
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(fetch.services.readers, _warm, plan.cold)
+        await loop.run_in_executor(fetch.services.readers, warm, plan.cold)
         plan = _plan_again(fetch, before)
     # A small page cache has dropped the bytes again.
     return _plan_again(fetch, before, may_wait=True) if plan.cold else plan
-
-
-def _warm(cold: Sequence[NotCached]) -> None:
-    for one in cold:
-        with contextlib.suppress(StorageError):  # the next plan meets the error, and reports it
-            one.warm()
 
 
 def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -> Plan:
@@ -281,13 +242,14 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     def recount() -> int:
         return _missing_while_delayed(fetch, _plan_again(fetch, before))
 
-    is_committed = fetch.reading.is_committed
+    is_committed, size_min = fetch.reading.is_committed, fetch.reading.size_min
+    partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
     delayed = purgatory.park(
         logs,
         missing,
         fetch.request.max_wait_ms,
         wake,
-        recount if is_committed or _is_limited(fetch) else None,
+        recount if is_committed or may_count_less(partitions.values(), size_min) else None,
         is_committed=is_committed,
     )
     fetch.wake = wake
@@ -299,15 +261,6 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
         purgatory.cancel(delayed)
     answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
-
-
-def _is_limited(fetch: _Fetch) -> bool:
-    """Return whether some appends may count for fewer bytes than they have."""
-    enough = fetch.reading.size_min
-    if enough <= 1:  # as in nearly all requests: a thousand partitions take long to look at
-        return False
-    partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
-    return any(one.request.partition_max_bytes < enough for one in partitions.values())
 
 
 def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
@@ -347,7 +300,7 @@ def _answer(fetch: _Fetch, plan: Plan) -> FetchResponse | Awaitable[FetchRespons
 async def _answer_cold(fetch: _Fetch, plan: Plan, cold: list[Planned]) -> FetchResponse:
     loop = asyncio.get_running_loop()
     slices = [planned.slice for planned in cold if planned.slice is not None]
-    read = await loop.run_in_executor(fetch.services.readers, _read_all, slices)
+    read = await loop.run_in_executor(fetch.services.readers, read_all, slices)
     for planned, records in zip(cold, read, strict=True):
         if isinstance(records, StorageError):
             _refuse(fetch, planned, records)
@@ -363,17 +316,6 @@ def _refuse(fetch: _Fetch, planned: Planned, error: StorageError) -> None:
     planned.data = refused(fetch.reading, planned.wanted, code_of(error)).data
 
 
-def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
-    """Read slices; runs in a thread, because it waits for the disk."""
-    read: list[bytes | StorageError] = []
-    for one in slices:
-        try:
-            read.append(one.read())
-        except StorageError as error:
-            read.append(error)
-    return read
-
-
 def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     """Build the answer; within a session it leaves out partitions without news."""
     answered = [*plan.read, *plan.unknown] if plan.unknown else plan.read
@@ -382,19 +324,19 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     if session is not None:
         session_id = session.id
         if _is_overtaken(fetch):
-            return _overtaken(fetch)
+            return refuse_overtaken(session)
     if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, answered)):
         return throttled
     if session is not None:
         if _is_overtaken(fetch):  # again, because the count of the answer's bytes takes time
-            return _overtaken(fetch)
+            return refuse_overtaken(session)
         answered = [one for one in answered if session.note(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
         session_id = _begin_session(fetch, answered)
     count_fetch(fetch.services.metrics, plan)
     return FetchResponse(
         session_id=session_id,
-        responses=_by_topic(answered),
+        responses=by_topic(answered),
         node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
 
@@ -406,7 +348,7 @@ def _throttled(fetch: _Fetch, plan: Plan, answered: list[Planned]) -> FetchRespo
     if session is not None:
         answered = [one for one in paced_if_many(answered) if one.wanted.is_news(one.data)]
     whole = FetchResponse(
-        responses=_by_topic(answered),
+        responses=by_topic(answered),
         node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
     if not charge.settle_fetch(coding(body_bytes, whole, fetch.context.api_version)):
@@ -418,13 +360,6 @@ def _is_overtaken(fetch: _Fetch) -> bool:
     """Return whether the session continued on another connection while this request waited."""
     session = fetch.session
     return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
-
-
-def _overtaken(fetch: _Fetch) -> FetchResponse:
-    """Refuse a request whose turn in its session is over."""
-    assert fetch.session is not None
-    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    return FetchResponse(error_code=code, session_id=fetch.session.id, responses=[])
 
 
 def _begin_session(fetch: _Fetch, answered: list[Planned]) -> int:
@@ -441,26 +376,6 @@ def _begin_session(fetch: _Fetch, answered: list[Planned]) -> int:
         is_privileged=fetch.reading.is_follower,
         uses_topic_ids=by_id,
     )
-
-
-def _by_topic(answered: list[Planned]) -> list[FetchableTopicResponse]:
-    """Group adjacent partitions of the same topic."""
-    topics: list[FetchableTopicResponse] = []
-    last: WantedPartition | None = None
-    for planned in paced_if_many(answered):
-        one = planned.wanted
-        if last is None or one.topic_id != last.topic_id or (
-            one.topic_id == ZERO_UUID and one.topic != last.topic
-        ):
-            partitions: list[PartitionData] = []
-            topics.append(
-                FetchableTopicResponse(
-                    topic=one.topic or "", topic_id=one.topic_id, partitions=partitions
-                )
-            )
-            last = one
-        partitions.append(planned.data)
-    return topics
 
 
 def _leaders(fetch: _Fetch, answered: list[Planned]) -> list[NodeEndpoint]:

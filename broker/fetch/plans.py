@@ -222,6 +222,13 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
     return total
 
 
+def may_count_less(wanted: Iterable[WantedPartition], size_min: int) -> bool:
+    """Return whether some appends may count for fewer bytes than they have."""
+    if size_min <= 1:  # as in nearly all requests: a thousand partitions take long to look at
+        return False
+    return any(one.request.partition_max_bytes < size_min for one in wanted)
+
+
 def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
     """Find a topic by its name. An id gets its topic's name when first found, and keeps it."""
     if wanted.topic is None:

@@ -55,6 +55,8 @@ MAY_PAUSE = (
     "broker/topics/registry.py:Topics._create",
     "broker/topics/registry.py:Topics._delete",
     "broker/topics/registry.py:Topics._enlarge",
+    "broker/fetch/responses.py:by_topic",
+    "broker/fetch/wanted.py:wanted_partitions",
     "broker/network/serving.py",
     "broker/loop/slices.py",
     "broker/orders/hash_map.py:concurrent_order",
