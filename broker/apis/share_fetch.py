@@ -21,7 +21,7 @@ from odradek.broker.errors import code_of
 from odradek.broker.services import Services
 from odradek.broker.shares.fetching import Fetched, ShareFetch, Wanted
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.replies import (
     Results,
     acknowledge_all,

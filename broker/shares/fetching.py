@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.purgatory import Purgatory
 from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.reading import aborted_spans, read_batches
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import TopicPartition

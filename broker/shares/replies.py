@@ -15,7 +15,7 @@ from odradek.broker.orders.java import string_length
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.shares.acknowledging import Acknowledgement, AcknowledgeType
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.sessions import TopicPartition
 from odradek.broker.shares.shares import Shares
 from odradek.broker.topics.registry import Topics

@@ -21,7 +21,8 @@ from odradek.broker.shares import locks
 from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge, release
 from odradek.broker.shares.batches import cut
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
+from odradek.broker.shares.outcomes import Failure, Outcome, Ticket, Wake, Write
+from odradek.broker.shares.partition import SharePartition
 from odradek.broker.shares.settings import ShareSettings
 from odradek.broker.shares.starting import start_offset
 from odradek.broker.shares.state_coordinator import ShareStateCoordinator

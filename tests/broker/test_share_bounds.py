@@ -12,7 +12,7 @@ from odradek.broker.coordination.effects import Persist, Reply
 from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.sessions import (
     MISSING_PARTITIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,

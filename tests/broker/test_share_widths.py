@@ -11,7 +11,8 @@ from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge
 from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
 from odradek.broker.shares.batches import RecordState, StateBatch, cut, flaw_of
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import PartitionConfig, SharePartition, Write
+from odradek.broker.shares.outcomes import Write
+from odradek.broker.shares.partition import PartitionConfig, SharePartition
 from odradek.broker.shares.state_coordinator import all_of
 from odradek.broker.shares.state_records import (
     ShareSnapshot,
