@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
-from odradek.broker.coordination.seams import StoredBatch
+from odradek.broker.coordination.seams import StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import KeyValue
@@ -178,8 +178,7 @@ class Bench:
             self.log,
             self.topics,
             self.config,
-            clock=self.clock,
-            loop=self.loop,
+            time=Time(self.clock, self.loop),
             fresh_id=lambda: f"id{next(numbers)}",
         )
 

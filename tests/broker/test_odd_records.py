@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.coordination.seams import KeyValue, StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import OffsetRecord, decode_record
@@ -31,7 +31,7 @@ def offsets_of(*records: KeyValue) -> tuple[list[tuple[int, int]], list[str]]:
     async def main() -> tuple[list[tuple[int, int]], list[str]]:
         groups = GroupCoordinator(
             PoisonedTopic([StoredBatch(list(records))]), ToldTopics(), GroupConfig(),
-            clock=StillClock(), loop=ToldLoop(),
+            time=Time(StillClock(), ToldLoop()),
         )  # fmt: skip
         await groups.load()
         asked = OffsetFetchRequestGroup(group_id="g", topics=None)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from odradek.broker.coordination.effects import Describable, Producer
 from odradek.broker.coordination.machine import Codec, Machine
 from odradek.broker.coordination.runtime import Runtime
-from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.coordination.seams import KeyValue, StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.coordinator import GroupCoordinator
@@ -113,7 +113,7 @@ def load(
     async def main() -> Machine:
         runtime: Runtime[Any] = Runtime(
             "things", PoisonedTopic(stored), codec, lambda partition: machine(),
-            clock=StillClock(), loop=ToldLoop(),
+            time=Time(StillClock(), ToldLoop()),
         )  # fmt: skip
         await runtime.load()
         found = runtime.machine_at(0)
@@ -240,7 +240,7 @@ def test_groups_are_loaded_and_served_beside_hostile_records(
         loop = ToldLoop()
         groups = GroupCoordinator(
             PoisonedTopic([*before, StoredBatch(mine), *after]), ToldTopics(), GroupConfig(),
-            clock=StillClock(), loop=loop,
+            time=Time(StillClock(), loop),
         )  # fmt: skip
         await groups.load()
         _ask_about_groups(groups)
