@@ -26,22 +26,29 @@ Json = dict[str, object]
 _SETTINGS = ("log.cleaner.", "odradek.cleaner.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schedule:
+    """The cleanings that come next: those that only wait for a thread, and later ones.
+
+    `due` has the time at which each log is cleaned, without the logs that could not be read.
+    """
+
+    next_up: Sequence[Finding]
+    later: Sequence[Finding]
+    due: Mapping[TopicPartition, int | None]
+    unreadable: Sequence[Unreadable]
+
+
 def state(
     status: PoolStatus,
     config: BrokerConfig,
+    schedule: Schedule,
     *,
     in_progress: Sequence[Running],
     asked: Sequence[TopicPartition],
-    next_up: Sequence[Finding],
-    later: Sequence[Finding],
-    due: Mapping[TopicPartition, int | None],
-    unreadable: Sequence[Unreadable],
     now_ms: int,
 ) -> Json:
-    """Show the cleaner's state and its next cleanings.
-
-    `due` has the time at which each log is cleaned, without logs that could not be read.
-    """
+    """Show the cleaner's state and its next cleanings."""
     return {
         "now_ms": now_ms,
         "threads": {
@@ -58,13 +65,13 @@ def state(
         "last_choice": dataclasses.asdict(status.last_choice),
         "running": [running(one) for one in in_progress],
         "asked": [{"topic": topic, "partition": number} for topic, number in asked],
-        "next": [_brief(one) for one in next_up],
-        "later": [_brief(one) for one in later],
+        "next": [_brief(one) for one in schedule.next_up],
+        "later": [_brief(one) for one in schedule.later],
         "quarantined": [
-            quarantined(one, due.get((one.topic, one.partition), one.retry_at_ms))
+            quarantined(one, schedule.due.get((one.topic, one.partition), one.retry_at_ms))
             for one in status.quarantined
         ],
-        "unreadable": [unread(one) for one in unreadable],
+        "unreadable": [unread(one) for one in schedule.unreadable],
     }
 
 

@@ -84,16 +84,14 @@ class CleanerRoutes:
         def body() -> object:
             findings = [one.finding for one in explained]
             later = [one for one in findings if one.due_ms is not None and one.due_ms > now_ms]
-            return shown.state(
-                status,
-                config,
-                in_progress=in_progress,
-                asked=asked,
+            schedule = shown.Schedule(
                 next_up=queue(findings, now_ms)[:_SHOWN_MAX],
                 later=sorted(later, key=lambda one: one.due_ms or 0)[:_SHOWN_MAX],
                 due={(one.topic, one.partition): one.due_ms for one in findings},
                 unreadable=unreadable,
-                now_ms=now_ms,
+            )
+            return shown.state(
+                status, config, schedule, in_progress=in_progress, asked=asked, now_ms=now_ms
             )
 
         return await answer_from_thread(body)
