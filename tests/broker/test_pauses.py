@@ -57,6 +57,7 @@ MAY_PAUSE = (
     "broker/topics/registry.py:Topics._enlarge",
     "broker/fetch/responses.py:by_topic",
     "broker/fetch/wanted.py:wanted_partitions",
+    "broker/network/charging.py",
     "broker/network/serving.py",
     "broker/loop/slices.py",
     "broker/orders/hash_map.py:concurrent_order",
