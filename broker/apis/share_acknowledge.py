@@ -10,9 +10,10 @@ Versions 1 to 2. Both are flexible. v2: acknowledgements that renew a lock; the 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
+from odradek.broker.fetch.sessions import FIRST_EPOCH
 from odradek.broker.services import Services
 from odradek.broker.shares.replies import acknowledge_all, code_and_message, leader_of, problem
-from odradek.broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
+from odradek.broker.shares.sessions import FINAL_EPOCH, MemberKey, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,

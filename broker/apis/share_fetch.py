@@ -18,6 +18,7 @@ from functools import partial
 from odradek.broker.context import RequestContext
 from odradek.broker.counters.topics import count_share_fetch
 from odradek.broker.errors import code_of
+from odradek.broker.fetch.sessions import FIRST_EPOCH, next_epoch
 from odradek.broker.services import Services
 from odradek.broker.shares.fetching import Fetched, ShareFetch, Wanted
 from odradek.broker.shares.key import SharePartitionKey
@@ -33,11 +34,9 @@ from odradek.broker.shares.replies import (
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import (
     FINAL_EPOCH,
-    FIRST_EPOCH,
     MemberKey,
     ShareSession,
     TopicPartition,
-    next_epoch,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_fetch import (
