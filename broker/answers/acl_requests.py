@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection, Refusal
-from odradek.broker.security.acls import Acl, AclFilter, AclKind, PatternType, Permission
-from odradek.broker.security.authorization import AclOperation
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_acls import AclCreation
@@ -41,7 +41,7 @@ def read_acl(creation: AclCreation) -> Acl:
         creation.permission_type,
     )
     return Acl(
-        AclKind(creation.resource_type),
+        ResourceKind(creation.resource_type),
         creation.resource_name,
         PatternType(creation.resource_pattern_type),
         creation.principal,
@@ -57,7 +57,7 @@ def read_filter(sent: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
         sent.resource_type_filter, sent.pattern_type_filter, sent.operation, sent.permission_type
     )
     return AclFilter(
-        AclKind(sent.resource_type_filter),
+        ResourceKind(sent.resource_type_filter),
         sent.resource_name_filter,
         PatternType(sent.pattern_type_filter),
         sent.principal_filter,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from odradek.broker.answers.acl_requests import read_filter
 from odradek.broker.context import RequestContext
-from odradek.broker.security.acls import Acl, AclKind, PatternType
-from odradek.broker.security.authorization import AclOperation
+from odradek.broker.security.acls import Acl, PatternType
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_acls import (
@@ -37,7 +37,7 @@ def handle(
             error_message="No Authorizer is configured on the broker",
             resources=[],
         )
-    about: dict[tuple[AclKind, str, PatternType], list[Acl]] = {}
+    about: dict[tuple[ResourceKind, str, PatternType], list[Acl]] = {}
     for acl in paced(list(acls.describe(which))):
         about.setdefault((acl.kind, acl.name, acl.pattern), []).append(acl)
     resources = [

@@ -17,16 +17,8 @@ from odradek.broker.loop.repeats import Repeats
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.store import MetadataStore, SecurityKind
 from odradek.broker.security.acl_search import AclSearch
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    PatternType,
-    Permission,
-    from_row,
-    to_row,
-)
-from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission, from_row, to_row
+from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.config.acl import AclConfig
 from odradek.protocol.errors import ErrorCode
@@ -165,11 +157,11 @@ def _response_bytes(acl: Acl) -> int:
 
 def _problem(acl: Acl) -> Created:
     """Return why an entry is not valid; None when it is."""
-    if acl.kind is AclKind.CLUSTER and acl.name != CLUSTER_NAME:
+    if acl.kind is ResourceKind.CLUSTER and acl.name != CLUSTER_NAME:
         return _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:
         return _invalid("Invalid empty resource name")
-    if acl.kind in (AclKind.UNKNOWN, AclKind.ANY):
+    if acl.kind in (ResourceKind.UNKNOWN, ResourceKind.ANY):
         return _invalid(f"Invalid resourceType {acl.kind.name}")
     if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
         return _invalid(f"Invalid patternType {acl.pattern.name}")
@@ -186,7 +178,7 @@ def _problem(acl: Acl) -> Created:
 
 
 def _filter_problem(which: AclFilter) -> Refusal | None:
-    if which.kind is AclKind.UNKNOWN or which.pattern is PatternType.UNKNOWN:
+    if which.kind is ResourceKind.UNKNOWN or which.pattern is PatternType.UNKNOWN:
         return _invalid("Unknown patternFilter.")
     if which.operation is AclOperation.UNKNOWN or which.permission is Permission.UNKNOWN:
         return _invalid("Unknown entryFilter.")

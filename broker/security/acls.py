@@ -45,28 +45,11 @@ class Permission(IntEnum):
         return cls.UNKNOWN
 
 
-class AclKind(IntEnum):
-    """The kind of resources in a request about ACLs; ANY appears in filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = ResourceKind.TOPIC
-    GROUP = ResourceKind.GROUP
-    CLUSTER = ResourceKind.CLUSTER
-    TRANSACTIONAL_ID = ResourceKind.TRANSACTIONAL_ID
-    DELEGATION_TOKEN = ResourceKind.DELEGATION_TOKEN
-    USER = ResourceKind.USER
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclKind:
-        return cls.UNKNOWN
-
-
 @dataclass(frozen=True, slots=True)
 class Acl:
     """An entry (StandardAcl). Equal entries are the same entry."""
 
-    kind: AclKind
+    kind: ResourceKind
     name: str
     pattern: PatternType
     principal: str  # "User:ann"
@@ -78,7 +61,7 @@ class Acl:
     def is_vague(self) -> bool:
         """Whether it contains ANY or MATCH, which are for filters only."""
         return (
-            self.kind is AclKind.ANY
+            self.kind is ResourceKind.ANY
             or self.pattern in (PatternType.ANY, PatternType.MATCH)
             or self.operation is AclOperation.ANY
             or self.permission is Permission.ANY
@@ -97,7 +80,7 @@ class Acl:
 class AclFilter:
     """A filter of entries; None and ANY match every value (AclBindingFilter)."""
 
-    kind: AclKind
+    kind: ResourceKind
     name: str | None
     pattern: PatternType
     principal: str | None
@@ -108,7 +91,7 @@ class AclFilter:
     def matches(self, acl: Acl) -> bool:
         """Return whether an entry matches."""
         return (
-            (self.kind is AclKind.ANY or self.kind is acl.kind)
+            (self.kind is ResourceKind.ANY or self.kind is acl.kind)
             and self._matches_name(acl)
             and (self.principal is None or self.principal == acl.principal)
             and (self.host is None or self.host == acl.host)
@@ -140,7 +123,7 @@ def from_row(text: str) -> Acl:
     try:
         kind, name, pattern, principal, host, operation, permission = json.loads(text)
         return Acl(
-            AclKind[kind], name, PatternType[pattern], principal, host,
+            ResourceKind[kind], name, PatternType[pattern], principal, host,
             AclOperation[operation], Permission[permission],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:

@@ -43,14 +43,23 @@ class AclOperation(IntEnum):
 
 
 class ResourceKind(IntEnum):
-    """The kind of the resource of an ACL (ResourceType)."""
+    """The kind of a resource (ResourceType); other numbers become UNKNOWN.
 
+    ANY appears in filters of ACLs only; a request asks about one of the others.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceKind:
+        return cls.UNKNOWN
 
 
 # The name of the one resource of kind CLUSTER (Resource.CLUSTER_NAME).

@@ -11,7 +11,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.hosts.listener import Listener
 from odradek.broker.security import audit
-from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
+from odradek.broker.security.acls import Acl, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from tests.broker.live import on_uvloop
@@ -21,7 +21,7 @@ NAMES = ["a", "b", "a", "c"]
 
 def acl(name: str) -> Acl:
     return Acl(
-        AclKind.TOPIC,
+        ResourceKind.TOPIC,
         name,
         PatternType.LITERAL,
         "User:ANONYMOUS",

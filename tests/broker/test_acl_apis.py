@@ -15,15 +15,7 @@ from odradek.broker.errors import CloseConnection, MetadataError
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import SecurityKind
 from odradek.broker.security import audit
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    PatternType,
-    Permission,
-    from_row,
-    to_row,
-)
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission, from_row, to_row
 from odradek.broker.security.authorization import (
     CLUSTER_NAME,
     AclOperation,
@@ -46,7 +38,7 @@ ANN = ConnectedClient(principal=Principal("User", "ann"))
 
 def creation(**changes: Any) -> AclCreation:
     told = {
-        "resource_type": AclKind.TOPIC,
+        "resource_type": ResourceKind.TOPIC,
         "resource_name": "prices",
         "resource_pattern_type": PatternType.LITERAL,
         "principal": "User:ann",
@@ -59,7 +51,7 @@ def creation(**changes: Any) -> AclCreation:
 
 def everything(**changes: Any) -> dict[str, Any]:
     told = {
-        "resource_type_filter": AclKind.ANY,
+        "resource_type_filter": ResourceKind.ANY,
         "resource_name_filter": None,
         "pattern_type_filter": PatternType.ANY,
         "principal_filter": None,
@@ -115,7 +107,7 @@ async def test_entries_outlive_a_restart_and_count_at_once(tmp_path: Path, versi
         assert may(broker, ANN, AclOperation.READ, "prices")
         response = await listed(broker, version)
         (resource,) = response.resources
-        assert (resource.resource_type, resource.resource_name) == (AclKind.TOPIC, "prices")
+        assert (resource.resource_type, resource.resource_name) == (ResourceKind.TOPIC, "prices")
         (entry,) = resource.acls
         assert (entry.principal, entry.host, entry.operation) == ("User:ann", "*", 3)
         (gone,) = await delete(broker, everything(resource_name_filter="prices"), version=version)
@@ -130,14 +122,14 @@ async def test_an_entry_that_cannot_be_keeps_no_other_from_it(tmp_path: Path) ->
     async with admin(tmp_path, SETTINGS) as broker:
         outcomes = await create(
             broker,
-            creation(resource_type=AclKind.CLUSTER),
+            creation(resource_type=ResourceKind.CLUSTER),
             creation(resource_name=""),
             creation(resource_type=9),
             creation(resource_pattern_type=9),
             creation(operation=77),
             creation(permission_type=9),
             creation(principal="ann"),
-            creation(resource_type=AclKind.CLUSTER, resource_name=CLUSTER_NAME),
+            creation(resource_type=ResourceKind.CLUSTER, resource_name=CLUSTER_NAME),
         )
         assert [message for _, message in outcomes] == [
             "The only valid name for the CLUSTER resource is kafka-cluster",
@@ -257,7 +249,7 @@ async def test_clients_without_the_right_can_neither_change_nor_list_entries(
         response = await listed(broker, client=ANN)
         assert (response.error_code, response.resources) == (refused, [])
         assert await names(broker) == ["prices"]
-        on_cluster = {"resource_type": AclKind.CLUSTER, "resource_name": CLUSTER_NAME}
+        on_cluster = {"resource_type": ResourceKind.CLUSTER, "resource_name": CLUSTER_NAME}
         await create(broker, creation(**on_cluster, operation=AclOperation.ALTER))
         # To alter implies to describe.
         assert (await listed(broker, client=ANN)).error_code == 0
@@ -387,6 +379,6 @@ def test_a_row_that_is_no_entry_is_refused(row: str) -> None:
 
 def test_an_entry_comes_out_of_its_row_as_it_went_in() -> None:
     for name in ("a", "\u00e9", '"', "\\", "\U0001f600"):
-        acl = Acl(AclKind.GROUP, name, PatternType.PREFIXED, f"User:{name}", "*",
+        acl = Acl(ResourceKind.GROUP, name, PatternType.PREFIXED, f"User:{name}", "*",
                   AclOperation.ALL, Permission.DENY)  # fmt: skip
         assert from_row(to_row(acl)) == acl

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.counters.authorization import AuthorizationCounts
-from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
+from odradek.broker.security.acls import Acl, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
@@ -28,7 +28,7 @@ def acl(
     operation: AclOperation = AclOperation.READ,
     permission: Permission = Permission.ALLOW,
 ) -> Acl:
-    return Acl(AclKind.TOPIC, name, pattern, principal, host, operation, permission)
+    return Acl(ResourceKind.TOPIC, name, pattern, principal, host, operation, permission)
 
 
 def authorizer(acls: Iterable[Acl]) -> AclAuthorizer:

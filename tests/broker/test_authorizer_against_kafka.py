@@ -19,7 +19,7 @@ import pytest
 
 from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.security import audit
-from odradek.broker.security.acls import Acl, AclFilter, AclKind, PatternType, Permission
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
@@ -38,7 +38,7 @@ PRINCIPALS = [("User", "ann"), ("User", "bob"), ("User", "root"), ("Group", "ann
               ("Group", "admins"), ("user", "ann"), ("user", "root"), ("Group", "*"),
               ("User", "a:b"), ("User", "")]  # fmt: skip
 HOSTS = ["127.0.0.1", "10.0.0.7", "0:0:0:0:0:0:0:1"]
-KINDS = [one for one in AclKind if one >= AclKind.TOPIC]
+KINDS = [one for one in ResourceKind if one >= ResourceKind.TOPIC]
 OPERATIONS = [one for one in AclOperation if one >= AclOperation.ALL]
 API_KEYS = [0, 1, 3, 30]
 
@@ -122,7 +122,7 @@ def _world(chance: random.Random) -> dict[str, Any]:
     def which() -> AclFilter:
         one = acl()
         return AclFilter(
-            chance.choice((one.kind, AclKind.ANY, AclKind.UNKNOWN)),
+            chance.choice((one.kind, ResourceKind.ANY, ResourceKind.UNKNOWN)),
             chance.choice((one.name, chance.choice(NAMES), None)),
             chance.choice(list(PatternType)),
             chance.choice((one.principal, None, None)),
@@ -187,7 +187,7 @@ def _super_users(world: dict[str, Any]) -> frozenset[str]:
 def _acl(one: tuple[Any, ...]) -> Acl:
     kind, name, pattern, principal, host, operation, permission = one
     return Acl(
-        AclKind(kind), name, PatternType(pattern), principal, host,
+        ResourceKind(kind), name, PatternType(pattern), principal, host,
         AclOperation(operation), Permission(permission),
     )  # fmt: skip
 
@@ -195,6 +195,6 @@ def _acl(one: tuple[Any, ...]) -> Acl:
 def _filter(one: tuple[Any, ...]) -> AclFilter:
     kind, name, pattern, principal, host, operation, permission = one
     return AclFilter(
-        AclKind(kind), name, PatternType(pattern), principal, host,
+        ResourceKind(kind), name, PatternType(pattern), principal, host,
         AclOperation(operation), Permission(permission),
     )  # fmt: skip

@@ -18,8 +18,8 @@ from odradek.broker.api_table import BY_KEY
 from odradek.broker.apis import fetch
 from odradek.broker.composition import Broker
 from odradek.broker.context import RequestContext
-from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
-from odradek.broker.security.authorization import AclOperation
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.batches import decode_records, iterate_batches
 from odradek.protocol.errors import ErrorCode
@@ -528,7 +528,7 @@ async def test_many_partitions_are_answered_as_few_are(
         append(there.logs[1], batch(b"a"))
         if secured:
             may_read = Acl(
-                AclKind.TOPIC, "there", PatternType.LITERAL, "User:ANONYMOUS", "*",
+                ResourceKind.TOPIC, "there", PatternType.LITERAL, "User:ANONYMOUS", "*",
                 AclOperation.READ, Permission.ALLOW,
             )  # fmt: skip
             await broker.security.acls.create([may_read])

@@ -9,8 +9,8 @@ from unittest import mock
 
 from odradek.broker.apis.share_fetch import _add_results
 from odradek.broker.coordination.effects import Persist, Reply
-from odradek.broker.security.acls import Acl, AclKind, PatternType, Permission
-from odradek.broker.security.authorization import AclOperation
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.sessions import (
@@ -273,7 +273,7 @@ async def test_an_answer_about_offsets_does_not_tell_the_id_of_a_hidden_topic(
         ],
     )
     may_read_group = Acl(
-        AclKind.GROUP, "mine", PatternType.LITERAL, "User:ANONYMOUS", "*",
+        ResourceKind.GROUP, "mine", PatternType.LITERAL, "User:ANONYMOUS", "*",
         AclOperation.READ, Permission.ALLOW,
     )  # fmt: skip
     async with live(tmp_path, secured) as broker, client(broker) as one:
