@@ -35,7 +35,7 @@ class Rule:
     api: str
     what: str  # of the API's requests, "" for all
     takes: str
-    refused: str  # what is told: error codes, or words
+    refused: str  # the answer: error codes, or words
 
     @property
     def name(self) -> str:

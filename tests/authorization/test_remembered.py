@@ -57,10 +57,10 @@ def test_the_audit_log_has_each_answer_that_is_read(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.DEBUG, audit.LOGGER):
         for _ in range(2):
             asking.permitted(AclOperation.READ, ResourceKind.TOPIC, ["a", "a"])
-    told = [one.getMessage() for one in caplog.records]
-    assert len(told) == 2
-    assert all("is Allowed operation = READ" in one for one in told)
-    assert all("Topic:LITERAL:a" in one and "resourceRefCount = 2" in one for one in told)
+    lines = [one.getMessage() for one in caplog.records]
+    assert len(lines) == 2
+    assert all("is Allowed operation = READ" in one for one in lines)
+    assert all("Topic:LITERAL:a" in one and "resourceRefCount = 2" in one for one in lines)
 
 
 @pytest.mark.parametrize("asks_one_by_one", [False, True])
@@ -83,18 +83,18 @@ async def test_one_request_writes_so_many_lines_and_then_a_number(
                     asking.may(AclOperation.READ, ResourceKind.TOPIC, name)
             else:
                 assert asking.permitted(AclOperation.READ, ResourceKind.TOPIC, names) == own
-            await _until_told()
+            await _until_logged()
         assert not context(authorizer).permitted(AclOperation.READ, ResourceKind.TOPIC, ["last"])
     for level, counts in ((logging.DEBUG, (6, 9)), (logging.INFO, (17, 20))):
-        told = [one.getMessage() for one in caplog.records if one.levelno == level]
+        lines = [one.getMessage() for one in caplog.records if one.levelno == level]
         who = "Principal = User:ANONYMOUS from host = 127.0.0.1 for request = Fetch: "
-        assert [line for line in told if "left out" in line] == [
+        assert [line for line in lines if "left out" in line] == [
             f"{who}{count} more decisions are left out" for count in counts
         ]
-        assert sum("operation = READ" in line for line in told) == 3 + (level == logging.INFO)
+        assert sum("operation = READ" in line for line in lines) == 3 + (level == logging.INFO)
 
 
-async def _until_told() -> None:
+async def _until_logged() -> None:
     """Let the loop run what is due: it is run in the order in which it became so."""
     due = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.0, due.set_result, None)

@@ -37,7 +37,7 @@ ANN = ConnectedClient(principal=Principal("User", "ann"))
 
 
 def creation(**changes: Any) -> AclCreation:
-    told = {
+    fields = {
         "resource_type": ResourceKind.TOPIC,
         "resource_name": "prices",
         "resource_pattern_type": PatternType.LITERAL,
@@ -46,11 +46,11 @@ def creation(**changes: Any) -> AclCreation:
         "operation": AclOperation.READ,
         "permission_type": Permission.ALLOW,
     }
-    return AclCreation(**{**told, **changes})
+    return AclCreation(**{**fields, **changes})
 
 
 def everything(**changes: Any) -> dict[str, Any]:
-    told = {
+    fields = {
         "resource_type_filter": ResourceKind.ANY,
         "resource_name_filter": None,
         "pattern_type_filter": PatternType.ANY,
@@ -59,7 +59,7 @@ def everything(**changes: Any) -> dict[str, Any]:
         "operation": AclOperation.ANY,
         "permission_type": Permission.ANY,
     }
-    return {**told, **changes}
+    return {**fields, **changes}
 
 
 async def create(
@@ -265,8 +265,8 @@ async def test_a_broker_that_lets_nobody_do_anything_says_so(
     tmp_path: Path, settings: dict[str, str], is_warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin(tmp_path, {"authorizer.class.name": STANDARD_AUTHORIZER, **settings}):
-        told = [one.getMessage() for one in caplog.records]
-    assert any("nobody may do anything" in one for one in told) == is_warned
+        lines = [one.getMessage() for one in caplog.records]
+    assert any("nobody may do anything" in one for one in lines) == is_warned
 
 
 async def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
@@ -274,10 +274,10 @@ async def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
         await create(broker, creation())
     disabled = ErrorCode.SECURITY_DISABLED
     async with admin(tmp_path) as broker:
-        told = (disabled, "No Authorizer is configured.")
-        assert await create(broker, creation(), client=ANN) == [told]
+        refusal = (disabled, "No Authorizer is configured.")
+        assert await create(broker, creation(), client=ANN) == [refusal]
         (result,) = await delete(broker, everything(), client=ANN)
-        assert (result.error_code, result.error_message) == told
+        assert (result.error_code, result.error_message) == refusal
         response = await listed(broker, client=ANN)
         assert response.error_code == disabled
         assert response.error_message == "No Authorizer is configured on the broker"

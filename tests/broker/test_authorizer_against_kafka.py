@@ -68,13 +68,13 @@ def test_decisions_and_audit_log_are_kafkas(caplog: pytest.LogCaptureFixture) ->
                 continue
             for _ in range(2):  # the second time it is remembered
                 caplog.clear()
-                told = {"allowed": _ask(ours, question), "logged": _logged(caplog)}
+                mine = {"allowed": _ask(ours, question), "logged": _logged(caplog)}
                 expected = dict(answer)
                 if (question["name"] or "a")[0] < "*":
                     # There it comes by some entries twice, and may name another of them.
-                    for one in (told, expected):
+                    for one in (mine, expected):
                         one["logged"] = [re.sub("MatchingAcl.*", "", x) for x in one["logged"]]
-                assert told == expected, (question, world["acls"])
+                assert mine == expected, (question, world["acls"])
             decided += 1
             allowed += answer["allowed"]
         for one, found in zip(world["filters"], answers["filters"], strict=True):

@@ -539,7 +539,7 @@ async def test_many_partitions_are_answered_as_few_are(
             for rank, name in enumerate(("gone", "there", "hidden", "made up"), 1)
         }
 
-        async def told() -> list[FetchResponse]:
+        async def answers() -> list[FetchResponse]:
             first = await one.ask(request(named, session=(0, 0)), version=version)
             session_id = first.session_id
             again = request(dict(reversed(named.items())), session=(session_id, 1))
@@ -547,7 +547,7 @@ async def test_many_partitions_are_answered_as_few_are(
             asked = [await one.ask(again, version=version), await one.ask(alone, version=version)]
             return [replace(answer, session_id=0) for answer in (first, *asked)]
 
-        expected = await told()
+        expected = await answers()
         monkeypatch.setattr(fetch, "_PLANNED_AT_ONCE_MAX", 0)
-        assert await told() == expected
+        assert await answers() == expected
         assert {data.error_code for data in parts_of(expected[0])} > {ErrorCode.NONE}

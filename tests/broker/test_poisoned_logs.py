@@ -57,7 +57,7 @@ from odradek.protocol.schema import info_of
 from odradek.storage.log import Log
 from odradek.storage.transactions import Marker
 from tests import profiles
-from tests.broker.group_fakes import ToldLoop, ToldTopics
+from tests.broker.group_fakes import FakeTopics, ManualLoop
 from tests.broker.live import counting_turns, live, on_uvloop
 from tests.protocol.strategies import Strategy, messages
 
@@ -113,7 +113,7 @@ def load(
     async def main() -> Machine:
         runtime: Runtime[Any] = Runtime(
             "things", PoisonedTopic(stored), codec, lambda partition: machine(),
-            time=Time(StillClock(), ToldLoop()),
+            time=Time(StillClock(), ManualLoop()),
         )  # fmt: skip
         await runtime.load()
         found = runtime.machine_at(0)
@@ -237,9 +237,9 @@ def test_groups_are_loaded_and_served_beside_hostile_records(
     ]
 
     async def main() -> None:
-        loop = ToldLoop()
+        loop = ManualLoop()
         groups = GroupCoordinator(
-            PoisonedTopic([*before, StoredBatch(mine), *after]), ToldTopics(), GroupConfig(),
+            PoisonedTopic([*before, StoredBatch(mine), *after]), FakeTopics(), GroupConfig(),
             time=Time(StillClock(), loop),
         )  # fmt: skip
         await groups.load()

@@ -107,7 +107,7 @@ def test_a_stored_record_with_such_a_batch_is_left_out() -> None:
 
 
 async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode:
-    told = [
+    batches = [
         wire.StateBatch(
             first_offset=batch.first_offset,
             last_offset=batch.last_offset,
@@ -118,7 +118,7 @@ async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode
     ]
     partition = wire.PartitionData(
         partition=0, state_epoch=0, leader_epoch=0, start_offset=0,
-        delivery_complete_count=-1, state_batches=told,
+        delivery_complete_count=-1, state_batches=batches,
     )  # fmt: skip
     topic = wire.WriteStateData(topic_id=topic_id, partitions=[partition])
     request = wire.WriteShareGroupStateRequest(group_id="g", topics=[topic])
@@ -160,11 +160,11 @@ async def test_a_stored_state_past_the_logs_end_is_fetched_up_to_it(tmp_path: Pa
         request = share_fetch("a", topics=[topic])
         request.max_bytes, request.max_records, request.max_wait_ms = 2**20, 500, 20_000
         answer = await one.ask(request, version=1)
-        (told,) = answer.responses[0].partitions
+        (data,) = answer.responses[0].partitions
         acquired = [
-            (a.first_offset, a.last_offset, a.delivery_count) for a in told.acquired_records
+            (a.first_offset, a.last_offset, a.delivery_count) for a in data.acquired_records
         ]
-        assert (told.error_code, acquired) == (ErrorCode.NONE, [(0, 9, 2)])
+        assert (data.error_code, acquired) == (ErrorCode.NONE, [(0, 9, 2)])
         served = broker.shares.partitions.find(key)
         assert served is not None and served.partition is not None
         assert served.partition.end_offset == 9

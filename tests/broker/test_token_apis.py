@@ -148,9 +148,9 @@ async def test_a_token_is_made_for_who_asks(tmp_path: Path, version: int) -> Non
         assert made.max_timestamp_ms == NOW_MS + 7 * 86_400_000
         assert len(made.token_id) == 22 and len(made.hmac) == 64
         assert broker.security.token_credentials.find(made.token_id) is not None
-        (told,) = (await ask(broker, describe(), version=version)).tokens
-        assert (told.token_id, told.hmac) == (made.token_id, made.hmac)
-        assert [one.principal_name for one in told.renewers] == ["bob"]
+        (described,) = (await ask(broker, describe(), version=version)).tokens
+        assert (described.token_id, described.hmac) == (made.token_id, made.hmac)
+        assert [one.principal_name for one in described.renewers] == ["bob"]
 
 
 @on_uvloop
@@ -223,8 +223,8 @@ async def test_tokens_are_there_after_a_restart(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         made = await ask(broker, create())
     async with admin(tmp_path, SETTINGS) as broker:
-        (told,) = (await ask(broker, describe())).tokens
-        assert (told.token_id, told.hmac) == (made.token_id, made.hmac)
+        (described,) = (await ask(broker, describe())).tokens
+        assert (described.token_id, described.hmac) == (made.token_id, made.hmac)
         assert broker.security.token_credentials.find(made.token_id) is not None
 
 
