@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.seams import Topics
-from odradek.broker.groups.commits import commit_error, refused_topic
+from odradek.broker.groups.commits import refusal, refused_topic
 from odradek.broker.groups.parts import commit_in_parts
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
@@ -35,7 +35,7 @@ def handle(
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
     if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
-        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
+        return refusal(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
     topics = services.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)

@@ -201,7 +201,7 @@ class GroupCoordinator:
         """Store offsets of topics that exist, named by both name and id."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return commits.commit_error(request, shard, paced)
+            return commits.refusal(request, shard, paced)
         caller = self._runtime.caller(requester)
         effects = shard.offsets.commit(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)

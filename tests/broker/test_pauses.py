@@ -73,7 +73,7 @@ MAY_PAUSE = (
     "broker/groups/commits.py:_fetch_topic",
     "broker/groups/coordinator.py:GroupCoordinator.fetch",
     # Refusals, where nothing is decided.
-    "broker/groups/commits.py:commit_error",
+    "broker/groups/commits.py:refusal",
     "broker/groups/commits.py:refused_topic",
     "broker/groups/deletion.py:answered",
     # Between two parts of a request, each of which is decided by itself.
