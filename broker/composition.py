@@ -198,7 +198,7 @@ class Broker:
         self.fs.make_directory(paths[0], is_private=True)
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
-        self._background.resize(config.background_threads)
+        self._background.follow(config)
         given = config.odradek_cluster_id
         self.store = SqliteMetadata(
             self.fs, paths, lambda: new_cluster_id(self.fs, paths[0], given, self._random)
@@ -208,11 +208,7 @@ class Broker:
         self.cluster_id = metadata.cluster_id
         if self.store.is_new:
             refuse_kafkas(self.fs, paths)
-        opened, refused = open_directories(self.fs, paths, self._open_directory)
-        self.partitions = Partitions(
-            opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
-        )
-        self.partitions.offline_directories |= refused
+        self.partitions = self._open_directories(paths)
         # Nothing is written before this broker has locked the directories.
         if self.store.is_new:
             shares = resolve_apart(ShareConfig, [self._static])
@@ -259,21 +255,28 @@ class Broker:
         self.moves.on_failed = self.disks.note
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
-        self._coordinators = Coordinators(self)
-        self.groups, self.transactions = self._coordinators.groups, self._coordinators.transactions
-        self.share_groups, self.shares = self._coordinators.share_groups, self._coordinators.shares
-        self.markers, self.offsets_log = self._coordinators.markers, self._coordinators.offsets_log
+        made = self._coordinators = Coordinators(self)
+        self.groups, self.transactions, self.markers = made.groups, made.transactions, made.markers
+        self.share_groups, self.shares = made.share_groups, made.shares
+        self.offsets_log = made.offsets_log
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
+
+    def _open_directories(self, paths: Sequence[Path]) -> Partitions:
+        """Open the log directories; one whose disk fails is offline. Raises StorageError."""
+        opened, refused = open_directories(self.fs, paths, self._open_directory)
+        partitions = Partitions(
+            opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
+        )
+        partitions.offline_directories |= refused
+        return partitions
 
     def _accept(self) -> None:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
         self.configs.on_changed.append(self._change_readers)
-        self.configs.on_changed.append(
-            lambda config: self._background.resize(config.background_threads)
-        )
+        self.configs.on_changed.append(self._background.follow)
         self.batch_checks = BatchChecks(self.loop)
         self._stopping.callback(self.batch_checks.close)
         self._stopping.callback(self.slices.close)

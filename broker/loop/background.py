@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from odradek.config.broker import BrokerConfig
+
 
 class BackgroundThreads:
     """The loop's default executor, of a size that may change; the event loop owns it."""
@@ -15,8 +17,9 @@ class BackgroundThreads:
         self._pool: ThreadPoolExecutor | None = None
         self._count = 0
 
-    def resize(self, count: int) -> None:
-        """Set the number of threads."""
+    def follow(self, config: BrokerConfig) -> None:
+        """Set the number of threads to that of the settings."""
+        count = config.background_threads
         if count == self._count:
             return
         former, self._count = self._pool, count
