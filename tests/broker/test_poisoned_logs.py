@@ -30,7 +30,7 @@ from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import CommittedOffset, OffsetRecord, encode_record
 from odradek.broker.shares import state_records
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state_records import ShareState, Snapshot
+from odradek.broker.shares.state_records import ShareSnapshot, ShareState
 from odradek.broker.shares.state_shard import StateConfig, StateShard
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions import records as transaction_records
@@ -310,7 +310,7 @@ def test_share_states_are_loaded_beside_hostile_records(
     before: list[StoredBatch | Marker], after: list[StoredBatch | Marker]
 ) -> None:
     key, state = SharePartitionKey(MINE, bytes(15) + b"\1", 0), ShareState(1, 2, 3, 4, 5)
-    record = STATE_CODEC.encode(Snapshot(key, state))
+    record = STATE_CODEC.encode(ShareSnapshot(key, state))
     shard = load(
         [*before, StoredBatch([record]), *after],
         STATE_CODEC,
@@ -404,7 +404,7 @@ async def test_a_broker_starts_and_serves_what_is_sound_in_poisoned_topics(
             OffsetRecord(MINE, "t", 0, COMMITTED._replace(commit_timestamp_ms=now_ms))
         ),
         topic_names.TRANSACTION_STATE: TRANSACTION_CODEC.encode(TransactionRecord(MINE, mine)),
-        topic_names.SHARE_GROUP_STATE: STATE_CODEC.encode(Snapshot(*states)),
+        topic_names.SHARE_GROUP_STATE: STATE_CODEC.encode(ShareSnapshot(*states)),
     }
     poison_batches = list(hostile_batches())
     async with live(tmp_path, SETTINGS) as broker:
