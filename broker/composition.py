@@ -17,7 +17,6 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,14 +32,16 @@ from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.hosts.addresses import bind, own_name
 from odradek.broker.hosts.listener import Listener
 from odradek.broker.ids import random_id
+from odradek.broker.loop.background import BackgroundThreads
 from odradek.broker.loop.priority import give_way, prefer_the_event_loop
 from odradek.broker.loop.slices import Slices
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import ELR, Features
+from odradek.broker.metadata.identity import new_cluster_id, with_node_id
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.store import SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.exposure import tell_open_listeners
@@ -51,6 +52,7 @@ from odradek.broker.process.warm_up import Demand, ensure_log_kernels, load_clea
 from odradek.broker.produce.batch_checks import BatchChecks
 from odradek.broker.security.composition import Security
 from odradek.broker.telemetry.clients import Telemetry
+from odradek.broker.topics.directories import LogTable, close_directories, open_directories
 from odradek.broker.topics.disks import Disks
 from odradek.broker.topics.moves import Moves
 from odradek.broker.topics.partitions import Partitions
@@ -68,13 +70,10 @@ from odradek.config.otlp import OtlpConfig
 from odradek.config.resolution import Layer
 from odradek.config.share import ShareConfig
 from odradek.config.values import INT64_MAX
-from odradek.protocol.wire import encode_uuid
 from odradek.storage.directory import LogDirectory, refuse_kafkas
-from odradek.storage.errors import DiskFailure, StorageError
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
-from odradek.storage.meta_properties import META, read_cluster_id, read_properties
-from odradek.storage.moving import settle
+from odradek.storage.meta_properties import META
 from odradek.storage.reading import load_kernels_by
 
 if TYPE_CHECKING:
@@ -100,8 +99,7 @@ class Broker:
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
         self.slices = Slices(self.loop)
-        self._background: ThreadPoolExecutor | None = None
-        self._background_count = 0
+        self._background = BackgroundThreads(self.loop)
         self.sessions = FetchSessions(
             self._random,
             lambda: self.config.max_incremental_fetch_session_cache_slots,
@@ -147,7 +145,7 @@ class Broker:
         try:
             config = resolve_broker([self._static]).config
             self._meta = Path(config.data_directories[0]) / META
-            self._static = self._with_node_id(self._static)
+            self._static = with_node_id(self.fs, self._meta, self._static)
             config = resolve_broker([self._static]).config
             self._bind(config)
             await self._answer_early()
@@ -168,7 +166,7 @@ class Broker:
         Raises ConfigError when they are not valid, and changes nothing then.
         """
         if self._static.origins.get("node.id") == str(self._meta):
-            static = self._with_node_id(static)  # as at the start
+            static = with_node_id(self.fs, self._meta, static)  # as at the start
         await self.configs.reload(static)
 
     async def stop(self) -> None:
@@ -185,25 +183,14 @@ class Broker:
         self._stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
-            told = advertised.get(bound.name, bound)
-            host = told.host or own_name()
+            endpoint = advertised.get(bound.name, bound)
+            host = endpoint.host or own_name()
             self.server.bind(
-                Listener(bound.name, bound.host, bound.port, host, told.port, bound.protocol)
+                Listener(bound.name, bound.host, bound.port, host, endpoint.port, bound.protocol)
             )
         self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
         for one in self.http_sockets:
             self._stopping.callback(one.close)
-
-    def _with_node_id(self, static: Layer) -> Layer:
-        """Return static settings with the node id of the data, unless they have one."""
-        if {"node.id", "broker.id"} & static.values.keys() or not self.fs.exists(self._meta):
-            return static
-        found = read_properties(self.fs, self._meta)
-        if "node.id" not in found:
-            return static
-        values = {**static.values, "node.id": found["node.id"]}
-        origins = {**static.origins, "node.id": str(self._meta)}
-        return replace(static, values=values, origins=origins)
 
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
@@ -211,9 +198,11 @@ class Broker:
         self.fs.make_directory(paths[0], is_private=True)
         self.readers = self._make_readers(config)
         self._stopping.callback(lambda: self.readers.shutdown())
-        self._change_background(config)
-        new_cluster_id = partial(self._new_cluster_id, config, paths[0])
-        self.store = SqliteMetadata(self.fs, paths, new_cluster_id)
+        self._background.follow(config)
+        given = config.odradek_cluster_id
+        self.store = SqliteMetadata(
+            self.fs, paths, lambda: new_cluster_id(self.fs, paths[0], given, self._random)
+        )
         self._stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         self.cluster_id = metadata.cluster_id
@@ -259,38 +248,24 @@ class Broker:
         if self.store.is_new:
             await skip_producer_ids(self.store, self.logs())
         # Not before now: a stop half-way must not leave the mark of a clean stop.
-        self._stopping.callback(self._close_directories)
+        self._stopping.callback(lambda: close_directories(self.directories))
         self._stopping.push_async_callback(self.group_commit.close)
         self._stopping.push_async_callback(self.changes.close)
         self.moves = Moves(self.fs, self.partitions, self.group_commit, self.changes, now_ms)
         self.moves.on_failed = self.disks.note
         self._stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
-        self._coordinators = Coordinators(self)
-        self.groups, self.transactions = self._coordinators.groups, self._coordinators.transactions
-        self.share_groups, self.shares = self._coordinators.share_groups, self._coordinators.shares
-        self.markers, self.offsets_log = self._coordinators.markers, self._coordinators.offsets_log
+        made = self._coordinators = Coordinators(self)
+        self.groups, self.transactions, self.markers = made.groups, made.transactions, made.markers
+        self.share_groups, self.shares = made.share_groups, made.shares
+        self.offsets_log = made.offsets_log
 
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
 
     def _open_directories(self, paths: Sequence[Path]) -> Partitions:
-        """Open the log directories. After a disk failure one is offline, unless none is left.
-
-        Raises StorageError.
-        """
-        opened: list[LogDirectory] = []
-        refused: dict[Path, StorageError] = {}
-        for path in paths:
-            try:
-                opened.append(self._open_directory(path))
-            except DiskFailure as error:
-                refused[path] = error
-        if not opened:
-            raise next(iter(refused.values()))
-        for path, refusal in refused.items():
-            logger.error("log directory is offline path=%s: %s", path, refusal)
-        settle(self.fs, opened)
+        """Open the log directories; one whose disk fails is offline. Raises StorageError."""
+        opened, refused = open_directories(self.fs, paths, self._open_directory)
         partitions = Partitions(
             opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
         )
@@ -301,7 +276,7 @@ class Broker:
         self.backpressure = Backpressure(self.config.queued_max_request_bytes)
         self.configs.on_changed.append(lambda _: self.server.reconfigure())
         self.configs.on_changed.append(self._change_readers)
-        self.configs.on_changed.append(self._change_background)
+        self.configs.on_changed.append(self._background.follow)
         self.batch_checks = BatchChecks(self.loop)
         self._stopping.callback(self.batch_checks.close)
         self._stopping.callback(self.slices.close)
@@ -382,17 +357,6 @@ class Broker:
         """The log directories in use."""
         return self.partitions.directories
 
-    def _close_directories(self) -> None:
-        """Close all log directories, even after an error; raises the last StorageError."""
-        failure: StorageError | None = None
-        for directory in self.directories:
-            try:
-                directory.close()
-            except StorageError as error:
-                failure = error
-        if failure is not None:
-            raise failure
-
     def _adopt_log(self, log: Log) -> None:
         """Connect a log, loaded or new, to the parts that follow its appends."""
         log.on_append = self._appended
@@ -415,17 +379,6 @@ class Broker:
             self.readers.shutdown(wait=False)  # running reads end by themselves
             self.readers = self._make_readers(config)
 
-    def _change_background(self, config: BrokerConfig) -> None:
-        """Set the number of threads in the loop's own pool to that of the settings."""
-        count, self._background_count = self._background_count, config.background_threads
-        if count != self._background_count:
-            former, self._background = self._background, ThreadPoolExecutor(
-                self._background_count, thread_name_prefix="background"
-            )
-            self.loop.set_default_executor(self._background)
-            if former is not None:
-                former.shutdown(wait=False)  # running work ends by itself
-
     def _make_telemetry(self) -> Telemetry:
         is_pushed = bool(self.configs.of(OtlpConfig).odradek_otlp_endpoint)
         return Telemetry(
@@ -443,24 +396,3 @@ class Broker:
     def _wake_readers(self, deleted: Topic) -> None:
         for log in deleted.logs:
             self.purgatory.deleted(log)
-
-    def _new_cluster_id(self, config: BrokerConfig, path: Path) -> str:
-        """Return the id for a new database: of the settings, of the data, or a random one."""
-        known = config.odradek_cluster_id or read_cluster_id(self.fs, path)
-        return known or encode_uuid(random_id(self._random))
-
-
-class LogTable:
-    """The view of all logs that the cleaner uses."""
-
-    def __init__(self, partitions: Partitions) -> None:
-        self._partitions = partitions
-
-    def __iter__(self) -> Iterator[Log]:
-        """Iterate over the logs of all partitions."""
-        for directory in self._partitions.directories:
-            yield from directory.logs.values()
-
-    def directory_of(self, log: Log) -> LogDirectory:
-        """Return the log directory that holds a log."""
-        return self._partitions.home_of(log)

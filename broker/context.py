@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.security.authorization import (
     CLUSTER_NAME,
+    AclOperation,
     Authorizer,
     Noted,
     Requester,
@@ -20,7 +21,6 @@ from odradek.broker.security.authorized_operations import (
     OF_CLUSTER,
     OF_GROUP,
     OF_TOPIC,
-    Operation,
     bit_field,
 )
 from odradek.broker.security.principals import ANONYMOUS, Principal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The operations in a bit field of authorized operations (AclEntry.supportedOperations).
-_SUPPORTED: Mapping[ResourceKind, tuple[Operation, ...]] = {
+_SUPPORTED: Mapping[ResourceKind, tuple[AclOperation, ...]] = {
     ResourceKind.TOPIC: OF_TOPIC,
     ResourceKind.GROUP: OF_GROUP,
     ResourceKind.CLUSTER: OF_CLUSTER,
@@ -80,7 +80,7 @@ class RequestContext:
 
     def may(
         self,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -98,7 +98,7 @@ class RequestContext:
             logs_denied=logs_denied,
         )
 
-    def may_to_cluster(self, operation: Operation, *, logs_denied: bool = True) -> bool:
+    def may_to_cluster(self, operation: AclOperation, *, logs_denied: bool = True) -> bool:
         """Return whether the client may perform an operation on the cluster."""
         return self.may(
             operation, ResourceKind.CLUSTER, CLUSTER_NAME, logs_denied=logs_denied
@@ -106,7 +106,7 @@ class RequestContext:
 
     def permitted(
         self,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         names: Iterable[str],
         *,
@@ -142,7 +142,11 @@ class RequestContext:
         if self.authorizer is None:
             return None
         return partial(
-            self.permitted, Operation.DESCRIBE, ResourceKind.TOPIC, logs_denied=False, pace=unpaced
+            self.permitted,
+            AclOperation.DESCRIBE,
+            ResourceKind.TOPIC,
+            logs_denied=False,
+            pace=unpaced,
         )
 
     def authorized_operations(self, kind: ResourceKind, name: str) -> int:
@@ -163,11 +167,11 @@ class RequestContext:
 
     def cluster_operations(self) -> int:
         """Return a bit field of operations on the cluster: none, unless it may be described."""
-        if not self.may_to_cluster(Operation.DESCRIBE):
+        if not self.may_to_cluster(AclOperation.DESCRIBE):
             return 0
         return self.authorized_operations(ResourceKind.CLUSTER, CLUSTER_NAME)
 
-    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, operation: AclOperation, kind: ResourceKind) -> bool:
         """Return whether the client may perform an operation on at least one resource."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.may_any(self._requester(), operation, kind)

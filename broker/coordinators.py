@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.expressions import Matching
 from odradek.broker.coordination.internal_log import InternalLog
+from odradek.broker.coordination.seams import Time
+from odradek.broker.durability.own_appends import Durability
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
@@ -37,6 +39,10 @@ class Coordinators:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._matching = Matching()
+        self._time = Time(broker.clock, broker.loop)
+        self._durability = Durability(
+            broker.group_commit, lambda: broker.config.log_flush_acks_all, broker.disks.note
+        )
         self._topics = TopicLookup(
             broker.topics, broker.store, lambda: broker.config.broker_rack
         )
@@ -47,11 +53,7 @@ class Coordinators:
         )
         self.groups = self._make_groups()
         self.markers = MarkerWriter(
-            broker.topics,
-            broker.group_commit,
-            self.groups.end_transaction,
-            waits_for_disk=self._waits_for_disk,
-            on_refused=broker.disks.note,
+            broker.topics, self._durability, self.groups.end_transaction
         )
         self.transactions = self._make_transactions()
         self.shares = self._make_shares()
@@ -85,16 +87,11 @@ class Coordinators:
         return InternalLog(
             broker.topics,
             topic,
-            broker.group_commit,
+            self._durability,
             partition_count=partition_count,
-            waits_for_disk=self._waits_for_disk,
             codec=codec,
             now_ms=broker.clock.now_ms,
-            on_refused=broker.disks.note,
         )
-
-    def _waits_for_disk(self) -> bool:
-        return self._broker.config.log_flush_acks_all
 
     def _make_groups(self) -> GroupCoordinator:
         broker = self._broker
@@ -102,8 +99,7 @@ class Coordinators:
             self.offsets_log,
             self._topics,
             self._group_config(),
-            clock=broker.clock,
-            loop=broker.loop,
+            time=self._time,
             share_config=self._share_group_config,
             matching=self._matching,
         )
@@ -146,9 +142,7 @@ class Coordinators:
             broker.producer_ids,
             TransactionConfig.of(broker.config),
             version=lambda: broker.features.finalized.get(TRANSACTION, 0),
-            leader_epoch=log.leader_epoch,
-            clock=broker.clock,
-            loop=broker.loop,
+            time=self._time,
             matching=self._matching,
         )
         broker.configs.on_changed.append(
@@ -169,8 +163,7 @@ class Coordinators:
             self._topics,
             broker.configs,
             broker.purgatory,
-            clock=broker.clock,
-            loop=broker.loop,
+            time=self._time,
             is_enabled=self._serves_shares,
         )
         broker.features.on_changed.append(shares.feature_changed)

@@ -58,7 +58,7 @@ class Services(Protocol):
     def config(self) -> BrokerConfig:
         """The settings in force; never kept, since clients may change them."""
 
-    # Metadata, and what may be changed of it.
+    # The metadata and its changes.
     @property
     def store(self) -> MetadataStore:
         """The topics, settings and rights, as stored."""

@@ -26,7 +26,8 @@ from odradek.broker.adoption.survey import FoundDirectory, read_owner, survey
 from odradek.broker.adoption.users import store_users
 from odradek.broker.ids import random_id
 from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
-from odradek.broker.metadata.store import Resource, ResourceType, SecurityKind, SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import Resource, ResourceType, SecurityKind
 from odradek.broker.security.acls import to_row
 from odradek.broker.topics import names as topic_names
 from odradek.storage import checkpoints

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from odradek.broker.adoption.image import ClusterImage
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.protocol.messages.metadata_records import AccessControlEntryRecord
 
 
@@ -31,7 +32,7 @@ def principals_of(acls: Iterable[Acl]) -> list[str]:
 
 def _acl(record: AccessControlEntryRecord) -> Acl:
     return Acl(
-        AclKind(record.resource_type),
+        ResourceKind(record.resource_type),
         record.resource_name,
         PatternType(record.pattern_type),
         record.principal,

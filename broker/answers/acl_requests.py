@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection, Refusal
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_acls import AclCreation
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
 
 def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
     """Return the ACLs for a change. Raises Refusal if the client may not, or there are none."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     acls = services.security.acls
     if acls is None:
@@ -39,35 +32,38 @@ def changeable_acls(services: Services, context: RequestContext) -> AclChanges:
     return acls
 
 
-def read_acl(told: AclCreation) -> Acl:
+def read_acl(creation: AclCreation) -> Acl:
     """Return the entry that a client sends. Raises CloseConnection."""
     _refuse_unknown(
-        told.resource_type, told.resource_pattern_type, told.operation, told.permission_type
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
     )
     return Acl(
-        AclKind(told.resource_type),
-        told.resource_name,
-        PatternType(told.resource_pattern_type),
-        told.principal,
-        told.host,
-        AclOperation(told.operation),
-        Permission(told.permission_type),
+        ResourceKind(creation.resource_type),
+        creation.resource_name,
+        PatternType(creation.resource_pattern_type),
+        creation.principal,
+        creation.host,
+        AclOperation(creation.operation),
+        Permission(creation.permission_type),
     )
 
 
-def read_filter(told: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def read_filter(sent: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Return the filter that a client sends. Raises CloseConnection."""
     _refuse_unknown(
-        told.resource_type_filter, told.pattern_type_filter, told.operation, told.permission_type
+        sent.resource_type_filter, sent.pattern_type_filter, sent.operation, sent.permission_type
     )
     return AclFilter(
-        AclKind(told.resource_type_filter),
-        told.resource_name_filter,
-        PatternType(told.pattern_type_filter),
-        told.principal_filter,
-        told.host_filter,
-        AclOperation(told.operation),
-        Permission(told.permission_type),
+        ResourceKind(sent.resource_type_filter),
+        sent.resource_name_filter,
+        PatternType(sent.pattern_type_filter),
+        sent.principal_filter,
+        sent.host_filter,
+        AclOperation(sent.operation),
+        Permission(sent.permission_type),
     )
 
 

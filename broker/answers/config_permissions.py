@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from odradek.broker.context import RequestContext
 from odradek.broker.metadata.store import ResourceType
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.protocol.errors import ErrorCode
 
 _NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
@@ -21,7 +20,7 @@ _NAMED: Mapping[int, tuple[ResourceKind, ErrorCode]] = {
 
 
 def config_refusal(
-    context: RequestContext, operation: Operation, resource_type: int, name: str
+    context: RequestContext, operation: AclOperation, resource_type: int, name: str
 ) -> ErrorCode | None:
     """Return the error code if a client may not do that to a resource's settings, else None."""
     named = _NAMED.get(resource_type)

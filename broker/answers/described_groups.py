@@ -8,8 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from odradek.broker.context import RequestContext
 from odradek.broker.loop.repeats import answer_each
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
@@ -54,7 +53,7 @@ def describe_each(
     of __consumer_offsets. Raises CloseConnection for groups that are named too often.
     """
     may_all = context.authorizer is None
-    permitted = context.permitted(Operation.DESCRIBE, ResourceKind.GROUP, group_ids)
+    permitted = context.permitted(AclOperation.DESCRIBE, ResourceKind.GROUP, group_ids)
     denied = [group_id for group_id in paced(group_ids) if group_id not in permitted]
     asked = [group_id for group_id in paced(group_ids) if group_id in permitted]
     refused = [group_id for group_id in paced(asked) if how.refuses_empty and not group_id]
@@ -72,7 +71,7 @@ def describe_each(
                 ResourceKind.GROUP, group_id
             )
         topics = set() if may_all else set(how.topics(group))
-        if not topics <= context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, topics):
+        if not topics <= context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, topics):
             return how.refuse(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return group
 

@@ -1,15 +1,17 @@
-"""AddOffsetsToTxn (25): add a group's partition of __consumer_offsets to a transaction."""
+"""AddOffsetsToTxn (25): add a group's partition of __consumer_offsets to a transaction.
+
+Versions 0 to 4. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: TRANSACTION_ABORTABLE (KIP-890).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.java import partition_for
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions.state import TopicPartition
@@ -29,10 +31,10 @@ async def handle(
     """Add the group's partition."""
     refused = None
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if refused is not None:
         return AddOffsetsToTxnResponse(error_code=refused)
@@ -44,4 +46,5 @@ async def handle(
         version=0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    return AddOffsetsToTxnResponse(error_code=told(error, context.api_version, _FENCED_SINCE))
+    error = known_error(error, context.api_version, _FENCED_SINCE)
+    return AddOffsetsToTxnResponse(error_code=error)

@@ -3,19 +3,21 @@
 Up to version 3 a client sends it for its own transaction; from version 4 on a broker sends it for
 any number of them. All partitions of a transaction are added, or none: when one partition fails,
 the others get OPERATION_NOT_ATTEMPTED.
+
+Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: several transactions, asked by
+brokers (KIP-890). v5: TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence, Set
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.orders.maps import grouped_by_name, partition_order
 from odradek.broker.orders.scala import table_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions.state import EPOCH_RAISED_SINCE, TopicPartition
@@ -42,7 +44,7 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Add partitions to each transaction."""
     if context.api_version >= _BROKERS_SINCE:
-        if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+        if not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(
                 error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             )
@@ -70,7 +72,7 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     is_client = context.api_version < _BROKERS_SINCE
     if is_client and not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id
     ):
         return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     permitted = _permitted(context, asked) if is_client else None
@@ -84,13 +86,13 @@ async def _results(
     if has_unknown:
         for one in paced(list(errors)):
             errors[one] = errors[one] or ErrorCode.OPERATION_NOT_ATTEMPTED
-        return _told_apart(errors, table_of(errors))
+        return _by_topic(errors, table_of(errors))
     producer = Producer(asked.producer_id, asked.producer_epoch)
     coordinator = services.transactions
     if asked.verify_only:
         for one in paced(list(errors)):
             errors[one] = coordinator.verify(asked.transactional_id, producer, one)
-        return _told_apart(errors, partition_order(errors))
+        return _by_topic(errors, partition_order(errors))
     added = coordinator.add_partitions(
         asked.transactional_id,
         producer,
@@ -98,7 +100,7 @@ async def _results(
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
     error = await added if isinstance(added, Awaitable) else added
-    return _alike(asked, told(error, context.api_version, _FENCED_SINCE))
+    return _alike(asked, known_error(error, context.api_version, _FENCED_SINCE))
 
 
 def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
@@ -106,7 +108,7 @@ def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) ->
     # Each partition counts as a reference to its topic.
     names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
     named = (name for name in paced(names) if name not in topic_names.INTERNAL)
-    return context.permitted(Operation.WRITE, ResourceKind.TOPIC, named)
+    return context.permitted(AclOperation.WRITE, ResourceKind.TOPIC, named)
 
 
 def _alike(
@@ -127,7 +129,7 @@ def _problem(services: Services, one: TopicPartition, permitted: Set[str] | None
     return ErrorCode.NONE
 
 
-def _told_apart(
+def _by_topic(
     errors: Errors, ordered: Sequence[tuple[str, int]]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Return each partition's error, grouped by topic, in the order of Kafka's map.

@@ -1,4 +1,7 @@
-"""AddRaftVoter (80): add a controller to the quorum (KIP-853)."""
+"""AddRaftVoter (80): add a controller to the quorum (KIP-853).
+
+Versions 0 to 1. Both are flexible. v1: the answer may come before the change is committed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.metadata.raft import check_cluster, check_voter, not_supported
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_raft_voter import (
@@ -23,7 +26,7 @@ def handle(
     services: Services, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
     """Refuse the request, and say why."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return AddRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
         check_cluster(request.cluster_id, services.cluster_id)
@@ -42,9 +45,10 @@ def _check_listeners(listeners: list[Listener], needed: str) -> None:
     addresses = {one.name.upper(): f"{one.host}/<unresolved>:{one.port}" for one in listeners}
     if needed.upper() not in addresses:
         names = hash_order(addresses, capacity=len(listeners))
-        told = ", ".join(f"ListenerName({name})={addresses[name]}" for name in names)
+        endpoints = ", ".join(f"ListenerName({name})={addresses[name]}" for name in names)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) "
-            f"for the default listener ListenerName({needed})",
+            "Add voter request didn't include the endpoint "
+            f"(Endpoints(endpoints={{{endpoints}}})) for the default listener "
+            f"ListenerName({needed})",
         )

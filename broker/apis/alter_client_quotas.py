@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49): set and remove quotas of users, client ids and addresses."""
+"""AlterClientQuotas (49): set and remove quotas of users, client ids and addresses.
+
+Versions 0 to 1. v1: flexible.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import partial
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_places, place_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.security.quotas.entities import Entity, entity_hash, entity_of
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
@@ -25,7 +28,7 @@ async def handle(
     services: Services, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Change each entity's quotas independently; answer when the changes are durable."""
-    if not context.may_to_cluster(Operation.ALTER_CONFIGS):
+    if not context.may_to_cluster(AclOperation.ALTER_CONFIGS):
         refusal = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AlterClientQuotasResponse(
             entries=[_outcome(_parts(one.entity), refusal) for one in paced(request.entries)]

@@ -2,6 +2,8 @@
 
 A setting that the request leaves out returns to its default. Current clients use
 IncrementalAlterConfigs.
+
+Versions 0 to 2. v2: flexible.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from odradek.broker.answers.config_operations import SET, Edit, Wish, carry_out
 from odradek.broker.answers.config_permissions import config_refusal
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of, message_of
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -39,7 +41,7 @@ async def handle(
         wishes,
         services.configs,
         services.topics,
-        partial(config_refusal, context, Operation.ALTER_CONFIGS),
+        partial(config_refusal, context, AclOperation.ALTER_CONFIGS),
         validate_only=request.validate_only,
     )
     return AlterConfigsResponse(

@@ -1,6 +1,8 @@
 """AlterPartitionReassignments (45): move partitions to other brokers, or cancel that (KIP-455).
 
 There is one broker: a partition can only be assigned to this broker, where it is already.
+
+Versions 0 to 1. Both are flexible. v1: a client can forbid another number of replicas (KIP-860).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.loop.repeats import Repeats
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import check_replicas
 from odradek.broker.topics.topic import Topic
@@ -30,7 +32,7 @@ def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Accept the assignment in force, and refuse any other. Raises CloseConnection."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return _denied(request)
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
@@ -60,10 +62,10 @@ def handle(
 
 
 def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    told = _DENIED.sentence
+    sentence = _DENIED.sentence
     return AlterPartitionReassignmentsResponse(
         error_code=_DENIED,
-        error_message=told,
+        error_message=sentence,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
@@ -71,7 +73,7 @@ def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassi
                     ReassignablePartitionResponse(
                         partition_index=one.partition_index,
                         error_code=_DENIED,
-                        error_message=told,
+                        error_message=sentence,
                     )
                     for one in paced(topic.partitions)
                 ],

@@ -2,6 +2,8 @@
 
 The answer says that a move has begun, or that none is needed; DescribeLogDirs reports its
 progress. A request for the directory that a log is in stops its move.
+
+Versions 1 to 2. v2: flexible.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import EXPLAINED, Refusal, code_of
 from odradek.broker.orders.scala import grouped_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_replica_log_dirs import (
@@ -29,7 +31,7 @@ async def handle(
     services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, partition by partition; for a partition named twice the last one counts."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return _denied(request)
     wanted = {
         (topic.name, number): directory.path

@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleAlterShareGroupOffsetsRequest,
 GroupCoordinatorService.alterShareGroupOffsets.
+
+Version 0 only.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.registry import Topics
 from odradek.protocol.errors import ErrorCode
@@ -36,14 +37,14 @@ async def handle(
     error = ErrorCode.NONE
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
-    elif not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
+        AclOperation.READ, ResourceKind.TOPIC, (topic.topic_name for topic in request.topics)
     )
     wanted = _wanted(services.topics, request.topics, permitted)
     altered, failures = await services.share_groups.alter_offsets(replace(request, topics=wanted))
@@ -60,7 +61,9 @@ async def handle(
         if known is None and not topic.partitions:
             continue  # Kafka lists a refused topic once per partition
         topic_id = known.topic_id if known else ZERO_UUID
-        told = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
+        topic_answer = AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name, topic_id=topic_id
+        )
         for one in paced(topic.partitions):
             answer = AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index)
             failure = failures.get((topic_id, one.partition_index))
@@ -70,9 +73,9 @@ async def handle(
                 answer.error_code, answer.error_message = _UNKNOWN, _UNKNOWN.sentence
             elif failure is not None:
                 answer.error_code = failure.error
-                answer.error_message = failure.told_of("initialize")
-            told.partitions.append(answer)
-        (refused if known is None else responses).append(told)
+                answer.error_message = failure.error_message("initialize")
+            topic_answer.partitions.append(answer)
+        (refused if known is None else responses).append(topic_answer)
     return AlterShareGroupOffsetsResponse(responses=[*refused, *responses])
 
 

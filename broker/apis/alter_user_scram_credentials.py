@@ -1,4 +1,7 @@
-"""AlterUserScramCredentials (51): create, change and remove users of SCRAM."""
+"""AlterUserScramCredentials (51): create, change and remove users of SCRAM.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import MetadataError, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.security.scram_changes import alterations, plan_changes
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
@@ -27,9 +30,9 @@ async def handle(
     """Write all changes that are valid, or none of them, and return each user's result."""
     security = services.security
     named = hash_order((one.name for one in alterations(request)), pace=paced)
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         denied = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _told(dict.fromkeys(named, denied))
+        return _response(dict.fromkeys(named, denied))
 
     async def change() -> dict[str, Refusal | MetadataError | None]:
         users = security.scram_users
@@ -49,10 +52,10 @@ async def handle(
         ordered = (hash_order(some, pace=paced) for some in names)
         return {name: plan.refused.get(name) for some in ordered for name in paced(some)}
 
-    return _told(await security.changes.run(change))
+    return _response(await security.changes.run(change))
 
 
-def _told(
+def _response(
     outcomes: dict[str, Refusal] | dict[str, Refusal | MetadataError | None],
 ) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(

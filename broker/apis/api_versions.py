@@ -2,6 +2,9 @@
 
 A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the table
 (KIP-511), so that the client can choose again: see `unsupported_version`.
+
+Versions 0 to 4. v1: the throttle time. v3: flexible, except for the answer's header; the client's
+software (KIP-511); features (KIP-584). v4: features that begin at level 0.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer)."""
+"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer).
+
+Versions 0 to 1. Both are flexible. v1: regular expressions; a member makes its own id (KIP-1082).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import (
@@ -27,9 +29,9 @@ def handle(
 
 
 def _problem(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     names = set(paced(request.subscribed_topic_names or ()))
-    if len(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)) < len(names):
+    if len(context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)) < len(names):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE

@@ -1,4 +1,7 @@
-"""CreateAcls (30): add access control entries."""
+"""CreateAcls (30): add access control entries.
+
+Versions 1 to 3. v2: flexible. v3: users as resources.
+"""
 
 from __future__ import annotations
 

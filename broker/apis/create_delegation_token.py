@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleCreateTokenRequest,
 DelegationTokenControlManager.createDelegationToken.
+
+Versions 1 to 3. v2: flexible. v3: an owner other than the client (KIP-373).
 """
 
 from __future__ import annotations
@@ -9,8 +11,7 @@ from __future__ import annotations
 from odradek.broker.answers.token_requests import NO_TIME, may_ask
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import EXPLAINED, code_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import ANONYMOUS, USER, Principal
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
@@ -34,7 +35,7 @@ async def handle(
     if not may_ask(context):
         return _refusal(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)
     if owner != requester and not context.may(
-        Operation.CREATE_TOKENS, ResourceKind.USER, str(owner)
+        AclOperation.CREATE_TOKENS, ResourceKind.USER, str(owner)
     ):
         return _refusal(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
     renewers = [

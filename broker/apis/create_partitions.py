@@ -1,4 +1,7 @@
-"""CreatePartitions (37): add partitions to topics. They cannot be removed again."""
+"""CreatePartitions (37): add partitions to topics. They cannot be removed again.
+
+Versions 0 to 3. v2: flexible. v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import Enlargement
 from odradek.protocol.errors import ErrorCode
@@ -35,7 +37,7 @@ async def handle(
     # In the order of Kafka's set: it decides which topic's partitions are too many for a request.
     names = hash_order(times, pace=paced)
     once = [name for name in paced(names) if times[name] == 1]
-    permitted = context.permitted(Operation.ALTER, ResourceKind.TOPIC, once)
+    permitted = context.permitted(AclOperation.ALTER, ResourceKind.TOPIC, once)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results += [
         CreatePartitionsTopicResult(name=name, error_code=denied)

@@ -1,4 +1,9 @@
-"""CreateTopics (19): create topics with their settings, or only validate the request."""
+"""CreateTopics (19): create topics with their settings, or only validate the request.
+
+Versions 2 to 7. v4: -1 asks for the default number of partitions and replicas (KIP-464). v5:
+flexible; the settings in the answer (KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic
+ids (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,7 @@ from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import NewTopic, TopicPlan, check_request
 from odradek.protocol.errors import ErrorCode
@@ -34,10 +38,10 @@ async def handle(
     times = Counter(one.name for one in paced(request.topics))
     once = [name for name, count in paced(times.items()) if count == 1]
     permitted: Set[str] = set(paced(once))
-    if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
-        permitted = context.permitted(Operation.CREATE, ResourceKind.TOPIC, once)
+    if not context.may_to_cluster(AclOperation.CREATE, logs_denied=False):
+        permitted = context.permitted(AclOperation.CREATE, ResourceKind.TOPIC, once)
     described = context.permitted(
-        Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, once, logs_denied=False
+        AclOperation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, once, logs_denied=False
     )
     wanted = [_new_topic(one) for one in paced(request.topics) if one.name in permitted]
     try:

@@ -1,4 +1,7 @@
-"""DeleteAcls (31): remove access control entries."""
+"""DeleteAcls (31): remove access control entries.
+
+Versions 1 to 3. v2: flexible. v3: users as resources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DeleteGroups: remove empty groups and their offsets."""
+"""DeleteGroups: remove empty groups and their offsets.
+
+Versions 0 to 2. v2: flexible.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from itertools import groupby
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.runtime import Answer
 from odradek.broker.orders.java import copied_capacity, hash_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_groups import (
@@ -28,7 +30,7 @@ async def handle(
     # All deletions begin before the first is awaited, so that one flush serves them all.
     names = dict.fromkeys(paced(request.groups_names))
     groups = services.groups
-    permitted = context.permitted(Operation.DELETE, ResourceKind.GROUP, names)
+    permitted = context.permitted(AclOperation.DELETE, ResourceKind.GROUP, names)
     asked = groups.in_asking_order(group_id for group_id in paced(names) if group_id in permitted)
     begun = {group_id: _delete(services, group_id) for group_id in paced(asked)}
     errors: dict[str, ErrorCode] = {}

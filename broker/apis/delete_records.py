@@ -1,4 +1,7 @@
-"""DeleteRecords (21): move the log start offset of partitions forward (KIP-107)."""
+"""DeleteRecords (21): move the log start offset of partitions forward (KIP-107).
+
+Versions 0 to 2. v2: flexible.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import EXPLAINED, Refusal, code_of
 from odradek.broker.orders.scala import grouped_order, table_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
@@ -35,7 +37,7 @@ def handle(
     """Cut logs, partition by partition; for a partition named twice the last offset counts."""
     topics = services.topics
     permitted = context.permitted(
-        Operation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
+        AclOperation.DELETE, ResourceKind.TOPIC, (one.name for one in request.topics)
     )
     wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for one in paced(request.topics):

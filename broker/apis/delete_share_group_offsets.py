@@ -1,6 +1,8 @@
 """DeleteShareGroupOffsets (92): delete the offsets of a share group without members, by topic.
 
 Kafka's source: GroupCoordinatorService.deleteShareGroupOffsets.
+
+Version 0 only.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from collections.abc import Iterable
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.maps import computed_ids, put_ids
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_share_group_offsets import (
@@ -29,14 +30,14 @@ async def handle(
     error = ErrorCode.NONE
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
-    elif not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
+    elif not context.may(AclOperation.DELETE, ResourceKind.GROUP, request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     if error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=error, error_message=error.sentence)
     asked = [topic.topic_name for topic in paced(request.topics)]
-    permitted = context.permitted(Operation.READ, ResourceKind.TOPIC, asked)
+    permitted = context.permitted(AclOperation.READ, ResourceKind.TOPIC, asked)
     names = [name for name in paced(asked) if name in permitted]
     # Unknown topics are left out: the decision is made in one piece, and should be short.
     known = _once_or_twice(name for name in paced(names) if services.topics.get(name) is not None)
@@ -46,7 +47,7 @@ async def handle(
             error_code=deleting.error, error_message=deleting.message or deleting.error.sentence
         )
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    told = [
+    results = [
         DeleteShareGroupOffsetsResponseTopic(
             topic_name=name, error_code=denied, error_message=denied.sentence
         )
@@ -63,8 +64,9 @@ async def handle(
         )
         failure = failures.get(topic_id)
         if failure is not None:
-            answer.error_code, answer.error_message = failure.error, failure.told_of("delete")
-        (told if failure is None else failed).append(answer)
+            answer.error_code = failure.error
+            answer.error_message = failure.error_message("delete")
+        (results if failure is None else failed).append(answer)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = dict(deleting.refused)
     if deleting.has_state:
@@ -75,12 +77,12 @@ async def handle(
             if name in deleting.refused or name not in is_known
         }
     for name, (code, message) in paced(refused.items()):
-        told.append(
+        results.append(
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name, error_code=code, error_message=message
             )
         )
-    return DeleteShareGroupOffsetsResponse(responses=[*told, *failed])
+    return DeleteShareGroupOffsetsResponse(responses=[*results, *failed])
 
 
 def _once_or_twice(names: Iterable[str]) -> list[str]:

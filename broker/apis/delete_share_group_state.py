@@ -1,6 +1,8 @@
 """DeleteShareGroupState (86): delete the state of share-partitions.
 
 Kafka's source: ShareCoordinatorService.deleteState.
+
+Version 0 only.
 """
 
 from __future__ import annotations

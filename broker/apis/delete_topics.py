@@ -1,6 +1,9 @@
 """DeleteTopics (20): delete topics and their records, by name or by id.
 
 The checks and their order are those of Kafka's ControllerApis.deleteTopics.
+
+Versions 1 to 6. v3: TOPIC_DELETION_DISABLED. v4: flexible. v5: error messages;
+THROTTLING_QUOTA_EXCEEDED (KIP-599). v6: topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from collections.abc import Sequence, Set
 from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_topics import (
@@ -79,8 +81,8 @@ def _sort_out(
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
             results.append(_result(None, topic_id, unknown))
         elif topic.name not in deletable:
-            told = topic.name if topic.name in describable else None
-            results.append(_result(told, topic_id, Refusal(_DENIED)))
+            shown_name = topic.name if topic.name in describable else None
+            results.append(_result(shown_name, topic_id, Refusal(_DENIED)))
         else:
             doomed[topic_id] = topic.name
     for name, count in paced(names.items()):
@@ -110,11 +112,11 @@ def _permitted(
     found = (services.topics.by_id(one) for one, count in ids.items() if count == 1)
     asked = {topic.name for topic in found if topic is not None}
     asked |= {name for name, count in names.items() if count == 1}
-    if context.may_to_cluster(Operation.DELETE, logs_denied=False):
+    if context.may_to_cluster(AclOperation.DELETE, logs_denied=False):
         return asked, asked
     return (
-        context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, asked),
-        context.permitted(Operation.DELETE, ResourceKind.TOPIC, asked),
+        context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, asked),
+        context.permitted(AclOperation.DELETE, ResourceKind.TOPIC, asked),
     )
 
 

@@ -1,11 +1,14 @@
-"""DescribeAcls (29): list access control entries."""
+"""DescribeAcls (29): list access control entries.
+
+Versions 1 to 3. v2: flexible. v3: users as resources.
+"""
 
 from __future__ import annotations
 
 from odradek.broker.answers.acl_requests import read_filter
 from odradek.broker.context import RequestContext
-from odradek.broker.security.acls import Acl, AclKind, PatternType
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, PatternType
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_acls import (
@@ -22,7 +25,7 @@ def handle(
 ) -> DescribeAclsResponse:
     """Return the entries that match the filter, grouped by resource."""
     which = read_filter(request)
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeAclsResponse(
             error_code=refused, error_message=refused.sentence, resources=[]
@@ -34,7 +37,7 @@ def handle(
             error_message="No Authorizer is configured on the broker",
             resources=[],
         )
-    about: dict[tuple[AclKind, str, PatternType], list[Acl]] = {}
+    about: dict[tuple[ResourceKind, str, PatternType], list[Acl]] = {}
     for acl in paced(list(acls.describe(which))):
         about.setdefault((acl.kind, acl.name, acl.pattern), []).append(acl)
     resources = [

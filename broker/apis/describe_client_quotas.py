@@ -1,6 +1,8 @@
 """DescribeClientQuotas (48): the quotas of the entities that match a filter.
 
 The checks and their words are those of Kafka's ClientQuotasImage.describe.
+
+Versions 0 to 1. v1: flexible.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal, message_of
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.security.quotas.entities import CLIENT_ID, IP, TYPES, USER, Entity, ordered
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
@@ -31,7 +33,7 @@ def handle(
     services: Services, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """Return the entities that match, with their quotas."""
-    if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
+    if not context.may_to_cluster(AclOperation.DESCRIBE_CONFIGS):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeClientQuotasResponse(error_code=denied, error_message=None, entries=None)
     try:

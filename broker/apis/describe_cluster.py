@@ -1,4 +1,8 @@
-"""DescribeCluster (60): the brokers and the controller. Here one broker is both."""
+"""DescribeCluster (60): the brokers and the controller. Here one broker is both.
+
+Versions 0 to 2. All are flexible. v1: the type of endpoints (KIP-919). v2: fenced brokers
+(KIP-1073).
+"""
 
 from __future__ import annotations
 

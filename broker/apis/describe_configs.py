@@ -4,6 +4,8 @@ A topic's own settings take precedence over the broker's. A broker's settings ar
 node id; under "" are the settings that clients have made for all brokers. A group and a client
 metrics subscription have settings even when they do not exist; the settings of loggers are their
 levels. The behaviour is that of Kafka's ConfigHelper.
+
+Versions 1 to 4. v1: sources and synonyms. v3: types and documentation (KIP-569). v4: flexible.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from odradek.broker.metadata.loggers import logger_levels
 from odradek.broker.metadata.resource_configs import KINDS
 from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.config.effective import TOPIC_OPTION
@@ -119,7 +121,7 @@ def _describe(
 def _check_permission(context: RequestContext, asked: DescribeConfigsResource) -> None:
     if asked.resource_type in set(ResourceType):
         code = config_refusal(
-            context, Operation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name
+            context, AclOperation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name
         )
         if code is not None:
             raise Refusal(code)

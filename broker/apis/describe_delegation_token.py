@@ -3,6 +3,8 @@
 The owner of a token, its requester and its renewers see it; others need DESCRIBE on the token, or
 DESCRIBE_TOKENS on its owner. Kafka's sources: KafkaApis.handleDescribeTokensRequest,
 DelegationTokenManager.filterToken.
+
+Versions 1 to 3. v2: flexible. v3: the requester of each token (KIP-373).
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from collections.abc import Iterable
 from odradek.broker.answers.token_requests import may_ask
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.hash_map import concurrent_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import Principal
 from odradek.broker.security.tokens import Token
 from odradek.broker.services import Services
@@ -62,8 +63,8 @@ def _in_order(tokens: Iterable[Token]) -> list[Token]:
 def _may_see(context: RequestContext, token: Token) -> bool:
     return (
         token.concerns(context.principal)
-        or context.may(Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, token.token_id)
-        or context.may(Operation.DESCRIBE_TOKENS, ResourceKind.USER, str(token.owner))
+        or context.may(AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, token.token_id)
+        or context.may(AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, str(token.owner))
     )
 
 

@@ -1,4 +1,8 @@
-"""DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113)."""
+"""DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113).
+
+Versions 1 to 5. v2: flexible. v3: an error for all. v4: the size of the volume (KIP-827). v5:
+whether a directory takes new partitions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.orders.hash_map import concurrent_places
 from odradek.broker.orders.java import partition_hash, place_order, string_hash
 from odradek.broker.orders.scala import trie_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.registry import Topics
 from odradek.protocol.errors import ErrorCode
@@ -40,7 +44,7 @@ async def handle(
     services: Services, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Describe every log directory, with the requested logs in it."""
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=_DENIED, results=[])
     is_wanted = _filter(services.topics, request.topics)
     partitions = services.partitions

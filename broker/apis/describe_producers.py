@@ -1,4 +1,7 @@
-"""DescribeProducers (61): the state that partitions keep of their producers."""
+"""DescribeProducers (61): the state that partitions keep of their producers.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal, code_of
 from odradek.broker.loop.repeats import answer_each
 from odradek.broker.orders.java import hash_places, place_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.topic import Topic
@@ -44,9 +46,9 @@ def handle(
             ((topic.name, index) for topic in request.topics for index in topic.partition_indexes),
             name=lambda asked: asked,
             answer=lambda asked: _partition(found[asked[0]], asked[1]),
-            size_bytes=lambda told: len(
+            size_bytes=lambda state: len(
                 encode(
-                    DescribeProducersResponse(topics=[TopicResponse(name="", partitions=[told])]),
+                    DescribeProducersResponse(topics=[TopicResponse(name="", partitions=[state])]),
                     context.api_version,
                 )
             ),
@@ -67,7 +69,7 @@ def _find(services: Services, context: RequestContext, name: str) -> Topic | Ref
     problem = topic_names.problem(name)
     if problem is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if not context.may(Operation.READ, ResourceKind.TOPIC, name):
+    if not context.may(AclOperation.READ, ResourceKind.TOPIC, name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return services.topics.get(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

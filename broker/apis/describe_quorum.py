@@ -4,12 +4,15 @@ Kafka's metadata is a log, partition 0 of __cluster_metadata, whose voters are t
 Here it is a database in which every change has a number: that stands for the end of the log.
 The broker answers as a node that is broker and controller at once, has led from the start and
 waits for no other voter.
+
+Versions 0 to 2. All are flexible. v1: the times of each replica's last fetch and last state
+without lag (KIP-836). v2: error messages, directory ids, addresses of controllers (KIP-853).
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.protocol.errors import ErrorCode
@@ -34,7 +37,7 @@ def handle(
     services: Services, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     """Describe the quorum, or answer that other partitions have none."""
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         return DescribeQuorumResponse(
             error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
         )

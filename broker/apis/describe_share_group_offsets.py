@@ -1,6 +1,8 @@
 """DescribeShareGroupOffsets (90): the start offsets of share groups, and their lag.
 
 Kafka's source: GroupCoordinatorService.describeShareGroupOffsets, computeShareGroupLag...
+
+Versions 0 to 1. Both are flexible. v1: the lag (KIP-1226).
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from odradek.broker.counters.lag import share_lag
 from odradek.broker.errors import code_of
 from odradek.broker.loop.repeats import answer_each
 from odradek.broker.orders.maps import computed_ids, computed_numbers
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.batches import UNCHANGED_OFFSET
 from odradek.broker.shares.key import SharePartitionKey
@@ -66,7 +67,7 @@ async def _describe(
     if not services.shares.are_enabled:
         error = ErrorCode.UNSUPPORTED_VERSION
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
-    if not context.may(Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+    if not context.may(AclOperation.DESCRIBE, ResourceKind.GROUP, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -78,7 +79,7 @@ async def _describe(
             return _refused(group_id, wanted)
     else:
         permitted = context.permitted(
-            Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
+            AclOperation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
         )
         named: dict[bytes, Sequence[int]] = {}
         for topic in paced(group.topics):
@@ -97,7 +98,7 @@ async def _describe(
     answers = await services.share_groups.summarize(group_id, wanted)
     known_topics = _known(services, answers)
     names = (topic.topic_name for topic in known_topics)
-    described = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    described = context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)
     known_topics = [topic for topic in known_topics if topic.topic_name in described]
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group_id, topics=[*known_topics, *unknown, *denied]
@@ -121,7 +122,7 @@ def _known(
                     topic_name=found.name,
                     topic_id=topic_id,
                     partitions=[
-                        _told(services, topic_id, one, of_topic[one])
+                        _described(services, topic_id, one, of_topic[one])
                         for one in paced(computed_numbers(of_topic))
                     ],
                 )
@@ -166,7 +167,7 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
     )
 
 
-def _told(
+def _described(
     services: Services, topic_id: bytes, partition: int, answer: StateAnswer
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Describe a group's start offset in a partition. It is unknown if the state has an error."""
@@ -175,14 +176,14 @@ def _told(
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=partition, start_offset=UNCHANGED_OFFSET
         )
-    told = DescribeShareGroupOffsetsResponsePartition(
+    described = DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition,
         start_offset=state.start_offset,
         leader_epoch=state.leader_epoch,
         lag=_UNKNOWN_LAG,
     )
     if UNCHANGED_OFFSET in (state.start_offset, state.delivery_complete_count):
-        return told
+        return described
     topic = services.topics.by_id(topic_id)
     try:
         log = topic.log(partition) if topic else None
@@ -191,8 +192,8 @@ def _told(
     if log is None:
         return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     behind = share_lag(log, state.start_offset, state.delivery_complete_count)
-    told.lag = _UNKNOWN_LAG if behind is None else behind
-    return told
+    described.lag = _UNKNOWN_LAG if behind is None else behind
+    return described
 
 
 def _failed(partition: int, error: ErrorCode) -> DescribeShareGroupOffsetsResponsePartition:

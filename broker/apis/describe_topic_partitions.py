@@ -2,14 +2,15 @@
 
 Topics come in the order of their names, and a cursor says where the next request continues. The
 topic or partition at the cursor need not exist: then the answer begins with the one that follows.
+
+Version 0 only.
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.partitions import OfflinePartition, Partition
@@ -39,7 +40,7 @@ def handle(
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     if "" in wanted:  # no client can be permitted to see this name
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-    permitted = context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, wanted)
+    permitted = context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, wanted)
     hidden = [one for one in paced(asked) if _order(one) >= from_name and one not in permitted]
     # Kafka iterates over a set of the names, and puts its answers into another set.
     hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
@@ -63,9 +64,9 @@ def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         room -= len(partitions)
-    for told in paced(response.topics):
-        told.topic_authorized_operations = context.authorized_operations(
-            ResourceKind.TOPIC, told.name or ""
+    for described in paced(response.topics):
+        described.topic_authorized_operations = context.authorized_operations(
+            ResourceKind.TOPIC, described.name or ""
         )
     response.topics += [_hidden(name) for name in paced(hidden)]
     return response

@@ -1,11 +1,13 @@
-"""DescribeTransactions (65): the state of transactional ids."""
+"""DescribeTransactions (65): the state of transactional ids.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.loop.repeats import answer_each
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.listing import not_described
 from odradek.protocol.compiler import encode
@@ -36,11 +38,11 @@ def _describe(
     services: Services, context: RequestContext, transactional_id: str
 ) -> TransactionState:
     kind = ResourceKind.TRANSACTIONAL_ID
-    if not context.may(Operation.DESCRIBE, kind, transactional_id):
+    if not context.may(AclOperation.DESCRIBE, kind, transactional_id):
         return not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     state = services.transactions.describe(transactional_id)
     permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, (one.topic for one in state.topics)
+        AclOperation.DESCRIBE, ResourceKind.TOPIC, (one.topic for one in state.topics)
     )
     state.topics = [one for one in state.topics if one.topic in permitted]
     return state

@@ -1,4 +1,7 @@
-"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and their mechanisms."""
+"""DescribeUserScramCredentials (50): the users that can log in by SCRAM, and their mechanisms.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.java import hash_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.security.scram_changes import NUMBERS
 from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.services import Services
@@ -27,7 +30,7 @@ def handle(
     services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Return the mechanisms and iterations of the requested users, or of all (ScramImage)."""
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         # As in Kafka each user gets this result without a sentence; the first code would do.
         refused = DescribeUserScramCredentialsResult(

@@ -1,6 +1,8 @@
 """ElectLeaders (43): make the preferred replica, or any, the leader of partitions (KIP-460).
 
 Each partition has one replica, which leads it, so that an election is never needed.
+
+Versions 0 to 2. v1: the type of the election; an error for all. v2: flexible.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.loop.repeats import Repeats
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -29,7 +31,7 @@ def handle(
     services: Services, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     """Answer for each partition that it needs no election, or that it does not exist."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         refused: Refusal | None = Refusal(_DENIED)
     else:
         refused = _refusal(request)

@@ -1,11 +1,14 @@
-"""EndTxn (26): commit or abort a transaction. The answer waits until the decision is durable."""
+"""EndTxn (26): commit or abort a transaction. The answer waits until the decision is durable.
+
+Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: TRANSACTION_ABORTABLE. v5: the
+epoch rises, and the answer has the id and epoch of the next transaction (KIP-890).
+"""
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.state import EPOCH_RAISED_SINCE
 from odradek.protocol.errors import ErrorCode
@@ -21,7 +24,7 @@ async def handle(
 ) -> EndTxnResponse:
     """Prepare the end of a producer's transaction."""
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = context.api_version
@@ -32,13 +35,13 @@ async def handle(
         version=EPOCH_RAISED_SINCE if version >= _RAISED_SINCE else 0,
     )
     return EndTxnResponse(
-        error_code=told(granted.error, version, _FENCED_SINCE),
+        error_code=known_error(granted.error, version, _FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.epoch,
     )
 
 
-def told(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
+def known_error(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
     """Return an error that clients of a version know (KIP-588)."""
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleExpireTokenRequest,
 DelegationTokenControlManager.expireDelegationToken.
+
+Versions 1 to 2. v2: flexible.
 """
 
 from __future__ import annotations

@@ -5,18 +5,24 @@ older segments have more to give, or when max_wait_ms is 0. Otherwise it is park
 appended, a topic is deleted, the time has passed, or the client sends another request behind it.
 broker/fetch/plans.py decides the content of the answer; broker/fetch/sessions.py decides which
 partitions a session (KIP-227) leaves out.
+
+Versions 4 to 18. v5: the log start offset. v6: KAFKA_STORAGE_ERROR. v7: sessions (KIP-227). v9:
+the current leader epoch, to fence clients (KIP-320). v11: the rack and a preferred replica
+(KIP-392). v12: flexible; the last fetched epoch (KIP-595). v13: topics by id (KIP-516). v15: the
+replica's id in a tagged field (KIP-903). v16: the leader's address (KIP-951). v17: a follower's
+directory id (KIP-853). v18: its high watermark.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.counting import count_fetch
+from odradek.broker.fetch.disk import read_all, warm
 from odradek.broker.fetch.permissions import denied_topics
 from odradek.broker.fetch.plans import (
     NO_LEADER,
@@ -24,11 +30,12 @@ from odradek.broker.fetch.plans import (
     Planned,
     Reading,
     accumulated_bytes,
-    error_data,
+    may_count_less,
     plan_fetch,
     refused,
     unknown_among,
 )
+from odradek.broker.fetch.responses import by_topic, refuse_all, refuse_overtaken
 from odradek.broker.fetch.sessions import (
     FIRST_EPOCH,
     NO_SESSION,
@@ -37,22 +44,19 @@ from odradek.broker.fetch.sessions import (
     WantedPartition,
     next_epoch,
 )
+from odradek.broker.fetch.wanted import wanted_partitions
 from odradek.broker.handlers import Patient
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import body_bytes
 from odradek.protocol.messages.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
-    PartitionData,
 )
 from odradek.protocol.pacing import coding, paced, paced_if_many
-from odradek.protocol.wire import ZERO_UUID
-from odradek.storage.errors import NotCached, StorageError
+from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
-from odradek.storage.segment import Slice
 
 _STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
@@ -95,7 +99,7 @@ def handle(
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read the records that are there, or wait for more."""
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    wanted = _wanted(services, request, by_id)
+    wanted = wanted_partitions(services.topics, request, by_id)
     session = None
     if request.session_epoch in (FIRST_EPOCH, _NO_MORE_REQUESTS):
         services.sessions.end(request.session_id)
@@ -137,27 +141,9 @@ def handle(
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
         plan.read or plan.cold or idle
     ):
-        return _refuse_all(context, request)
+        return refuse_all(request, by_id)
     answer = _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
     return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
-
-
-def _wanted(services: Services, request: FetchRequest, by_id: bool) -> dict[Key, WantedPartition]:
-    """Return the partitions of a request; for a partition named twice the last one counts."""
-    if not by_id:
-        return {
-            (topic.topic, one.partition): WantedPartition(topic.topic, ZERO_UUID, one)
-            for topic in paced_if_many(request.topics)
-            for one in paced_if_many(topic.partitions)
-        }
-    wanted: dict[Key, WantedPartition] = {}
-    for topic in paced_if_many(request.topics):
-        topic_id = topic.topic_id
-        known = services.topics.by_id(topic_id)
-        name = known.name if known is not None else None
-        for one in paced_if_many(topic.partitions):
-            wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
-    return wanted
 
 
 def _reading(services: Services, context: RequestContext, request: FetchRequest) -> Reading:
@@ -194,19 +180,6 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     return fetch.session.look(basis)
 
 
-def _refuse_all(context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Refuse an isolation level that does not exist; as in Kafka the answer is only a code."""
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
-    answer = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
-    if context.api_version < _TOPIC_IDS_SINCE:
-        for topic in request.topics:
-            partitions = [error_data(one.partition, code) for one in topic.partitions]
-            answer.responses.append(
-                FetchableTopicResponse(topic=topic.topic, partitions=partitions)
-            )
-    return answer
-
-
 def _serve(
     fetch: _Fetch, plan: Plan, idle: list[Log]
 ) -> FetchResponse | Awaitable[FetchResponse]:
@@ -215,7 +188,7 @@ def _serve(
     if missing <= 0 or fetch.request.max_wait_ms <= 0 or not logs:
         return _answer(fetch, plan)
     if plan.size_bytes:
-        missing = _missing_while_waiting(fetch, plan)
+        missing = _missing_while_delayed(fetch, plan)
         if missing <= 0:
             return _answer(fetch, plan)
     return _wait(fetch, plan, logs, missing)
@@ -233,16 +206,10 @@ async def _warmed(fetch: _Fetch, plan: Plan, before: Plan | None = None) -> Plan
         if not plan.cold:
             return plan
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(fetch.services.readers, _warm, plan.cold)
+        await loop.run_in_executor(fetch.services.readers, warm, plan.cold)
         plan = _plan_again(fetch, before)
     # A small page cache has dropped the bytes again.
     return _plan_again(fetch, before, may_wait=True) if plan.cold else plan
-
-
-def _warm(cold: Sequence[NotCached]) -> None:
-    for one in cold:
-        with contextlib.suppress(StorageError):  # the next plan meets the error, and reports it
-            one.warm()
 
 
 def _plan_again(fetch: _Fetch, before: Plan | None, *, may_wait: bool = False) -> Plan:
@@ -273,15 +240,16 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
             woken.set_result(None)
 
     def recount() -> int:
-        return _missing_while_waiting(fetch, _plan_again(fetch, before))
+        return _missing_while_delayed(fetch, _plan_again(fetch, before))
 
-    is_committed = fetch.reading.is_committed
-    waiter = purgatory.park(
+    is_committed, size_min = fetch.reading.is_committed, fetch.reading.size_min
+    partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
+    delayed = purgatory.park(
         logs,
         missing,
         fetch.request.max_wait_ms,
         wake,
-        recount if is_committed or _is_limited(fetch) else None,
+        recount if is_committed or may_count_less(partitions.values(), size_min) else None,
         is_committed=is_committed,
     )
     fetch.wake = wake
@@ -290,18 +258,9 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     try:
         await woken
     finally:
-        purgatory.cancel(waiter)
+        purgatory.cancel(delayed)
     answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
-
-
-def _is_limited(fetch: _Fetch) -> bool:
-    """Return whether some appends may count for fewer bytes than they have."""
-    enough = fetch.reading.size_min
-    if enough <= 1:  # as in nearly all requests: a thousand partitions take long to look at
-        return False
-    partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
-    return any(one.wanted.partition_max_bytes < enough for one in partitions.values())
 
 
 def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
@@ -311,7 +270,7 @@ def _missing_bytes(fetch: _Fetch, plan: Plan) -> int:
     return fetch.reading.size_min - plan.size_bytes
 
 
-def _missing_while_waiting(fetch: _Fetch, plan: Plan) -> int:
+def _missing_while_delayed(fetch: _Fetch, plan: Plan) -> int:
     """Return the number of bytes to wait for."""
     if plan.is_due or plan.cold:
         return 0
@@ -341,7 +300,7 @@ def _answer(fetch: _Fetch, plan: Plan) -> FetchResponse | Awaitable[FetchRespons
 async def _answer_cold(fetch: _Fetch, plan: Plan, cold: list[Planned]) -> FetchResponse:
     loop = asyncio.get_running_loop()
     slices = [planned.slice for planned in cold if planned.slice is not None]
-    read = await loop.run_in_executor(fetch.services.readers, _read_all, slices)
+    read = await loop.run_in_executor(fetch.services.readers, read_all, slices)
     for planned, records in zip(cold, read, strict=True):
         if isinstance(records, StorageError):
             _refuse(fetch, planned, records)
@@ -357,50 +316,40 @@ def _refuse(fetch: _Fetch, planned: Planned, error: StorageError) -> None:
     planned.data = refused(fetch.reading, planned.wanted, code_of(error)).data
 
 
-def _read_all(slices: list[Slice]) -> list[bytes | StorageError]:
-    """Read slices; runs in a thread, because it waits for the disk."""
-    read: list[bytes | StorageError] = []
-    for one in slices:
-        try:
-            read.append(one.read())
-        except StorageError as error:
-            read.append(error)
-    return read
-
-
 def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
     """Build the answer; within a session it leaves out partitions without news."""
-    told = [*plan.read, *plan.unknown] if plan.unknown else plan.read
+    answered = [*plan.read, *plan.unknown] if plan.unknown else plan.read
     session = fetch.session
     session_id = NO_SESSION
     if session is not None:
         session_id = session.id
         if _is_overtaken(fetch):
-            return _overtaken(fetch)
-    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, told)):
+            return refuse_overtaken(session)
+    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, answered)):
         return throttled
     if session is not None:
         if _is_overtaken(fetch):  # again, because the count of the answer's bytes takes time
-            return _overtaken(fetch)
-        told = [one for one in told if session.tell(one.wanted, one.data, one.idle_log)]
+            return refuse_overtaken(session)
+        answered = [one for one in answered if session.note(one.wanted, one.data, one.idle_log)]
     elif fetch.request.session_epoch == FIRST_EPOCH:
-        session_id = _begin_session(fetch, told)
+        session_id = _begin_session(fetch, answered)
     count_fetch(fetch.services.metrics, plan)
     return FetchResponse(
         session_id=session_id,
-        responses=_by_topic(told),
-        node_endpoints=_leaders(fetch, told) if plan.is_due else [],
+        responses=by_topic(answered),
+        node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
 
 
-def _throttled(fetch: _Fetch, plan: Plan, told: list[Planned]) -> FetchResponse | None:
+def _throttled(fetch: _Fetch, plan: Plan, answered: list[Planned]) -> FetchResponse | None:
     """Return an empty answer for a client over its quota, else None; the session is unchanged."""
     charge, session = fetch.context.charge, fetch.session
     assert charge is not None
     if session is not None:
-        told = [one for one in paced_if_many(told) if one.wanted.is_news(one.data)]
+        answered = [one for one in paced_if_many(answered) if one.wanted.is_news(one.data)]
     whole = FetchResponse(
-        responses=_by_topic(told), node_endpoints=_leaders(fetch, told) if plan.is_due else []
+        responses=by_topic(answered),
+        node_endpoints=_leaders(fetch, answered) if plan.is_due else [],
     )
     if not charge.settle_fetch(coding(body_bytes, whole, fetch.context.api_version)):
         return None
@@ -413,17 +362,10 @@ def _is_overtaken(fetch: _Fetch) -> bool:
     return session is not None and session.epoch != next_epoch(fetch.request.session_epoch)
 
 
-def _overtaken(fetch: _Fetch) -> FetchResponse:
-    """Refuse a request whose turn in its session is over."""
-    assert fetch.session is not None
-    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    return FetchResponse(error_code=code, session_id=fetch.session.id, responses=[])
-
-
-def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
+def _begin_session(fetch: _Fetch, answered: list[Planned]) -> int:
     by_id = fetch.context.api_version >= _TOPIC_IDS_SINCE
     partitions: dict[Key, WantedPartition] = {}
-    for planned in paced_if_many(told):
+    for planned in paced_if_many(answered):
         one = planned.wanted
         one.note(planned.data, planned.idle_log)
         partitions[one.key(by_id=by_id)] = one
@@ -436,32 +378,12 @@ def _begin_session(fetch: _Fetch, told: list[Planned]) -> int:
     )
 
 
-def _by_topic(told: list[Planned]) -> list[FetchableTopicResponse]:
-    """Group adjacent partitions of the same topic."""
-    topics: list[FetchableTopicResponse] = []
-    last: WantedPartition | None = None
-    for planned in paced_if_many(told):
-        one = planned.wanted
-        if last is None or one.topic_id != last.topic_id or (
-            one.topic_id == ZERO_UUID and one.topic != last.topic
-        ):
-            partitions: list[PartitionData] = []
-            topics.append(
-                FetchableTopicResponse(
-                    topic=one.topic or "", topic_id=one.topic_id, partitions=partitions
-                )
-            )
-            last = one
-        partitions.append(planned.data)
-    return topics
-
-
-def _leaders(fetch: _Fetch, told: list[Planned]) -> list[NodeEndpoint]:
+def _leaders(fetch: _Fetch, answered: list[Planned]) -> list[NodeEndpoint]:
     """Return the endpoints of the leaders that the response names (KIP-951)."""
-    is_told = any(
-        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(told)
+    names_leader = any(
+        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(answered)
     )
-    if not is_told or fetch.reading.is_follower:  # Kafka expects a follower to know them
+    if not names_leader or fetch.reading.is_follower:  # Kafka expects a follower to know them
         return []
     services = fetch.services
     host, port = fetch.context.advertised()

@@ -1,13 +1,15 @@
 """FindCoordinator: the broker that coordinates a group or a transaction, or keeps the state of
 a share-partition. There is one broker, so the answer is this one.
+
+Versions 0 to 6. v1: the type of the key; error messages. v3: flexible. v4: several keys (KIP-699).
+v5: TRANSACTION_ABORTABLE (KIP-890). v6: share groups (KIP-932).
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.loop.repeats import answer_each
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.compiler import encode
@@ -61,13 +63,13 @@ def handle(
 
 def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
     if key_type == _GROUP:
-        may = context.may(Operation.DESCRIBE, ResourceKind.GROUP, key)
+        may = context.may(AclOperation.DESCRIBE, ResourceKind.GROUP, key)
         return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
     if key_type == _TRANSACTION:
-        may = context.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key)
+        may = context.may(AclOperation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key)
         return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if key_type == _SHARE and context.api_version >= _SHARE_VERSION:
-        if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+        if not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         try:
             SharePartitionKey.parse(key)

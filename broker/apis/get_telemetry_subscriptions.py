@@ -1,4 +1,7 @@
-"""GetTelemetrySubscriptions (71): the metrics that a client shall push."""
+"""GetTelemetrySubscriptions (71): the metrics that a client shall push.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

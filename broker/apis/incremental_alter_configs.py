@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs (44): change single settings of a resource (KIP-339)."""
+"""IncrementalAlterConfigs (44): change single settings of a resource (KIP-339).
+
+Versions 0 to 1. v1: flexible.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from odradek.broker.answers.config_operations import Edit, Wish, carry_out
 from odradek.broker.answers.config_permissions import config_refusal
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of, message_of
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -37,7 +40,7 @@ async def handle(
         wishes,
         services.configs,
         services.topics,
-        partial(config_refusal, context, Operation.ALTER_CONFIGS),
+        partial(config_refusal, context, AclOperation.ALTER_CONFIGS),
         validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(

@@ -3,18 +3,20 @@
 Without a transactional id every request gets a new id with epoch 0, even if the producer already
 had an id (TransactionCoordinator.handleInitProducerId). With a transactional id it gets the
 producer id of that, with an epoch that fences earlier instances of the producer.
+
+Versions 0 to 5. v2: flexible. v3: a producer continues with its id (KIP-360). v4: PRODUCER_FENCED
+(KIP-588). v5: TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
 
 import logging
 
-from odradek.broker.apis.end_txn import told
+from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.errors import MetadataError, code_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.effects import Granted
 from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER
@@ -37,7 +39,7 @@ async def handle(
     granted = await _grant(services, context, request)
     return InitProducerIdResponse(
         throttle_time_ms=0,
-        error_code=told(granted.error, context.api_version, _FENCED_SINCE),
+        error_code=known_error(granted.error, context.api_version, _FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.epoch,
     )
@@ -71,11 +73,11 @@ def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode
     A client that may write to a topic may do so idempotently (KIP-679).
     """
     if transactional_id is not None:
-        if context.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
+        if context.may(AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.NONE
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if context.may_to_cluster(
-        Operation.IDEMPOTENT_WRITE, logs_denied=False
-    ) or context.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        AclOperation.IDEMPOTENT_WRITE, logs_denied=False
+    ) or context.may_any(AclOperation.WRITE, ResourceKind.TOPIC):
         return ErrorCode.NONE
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

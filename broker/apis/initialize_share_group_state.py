@@ -1,6 +1,8 @@
 """InitializeShareGroupState (83): create the state of share-partitions.
 
 Kafka's source: ShareCoordinatorService.initializeState.
+
+Version 0 only.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Topics and the broker are listed whether they have settings of their own or not. Version 0 knows
 client metrics subscriptions only.
+
+Versions 0 to 1. Both are flexible. v1: resources of all types (KIP-1142).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 from odradek.broker.context import RequestContext
 from odradek.broker.metadata.store import ResourceType
 from odradek.broker.orders.hash_map import concurrent_order
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_config_resources import (
@@ -28,7 +30,7 @@ def handle(
     services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """List the resources of the requested types, or of all types."""
-    if not context.may_to_cluster(Operation.DESCRIBE_CONFIGS):
+    if not context.may_to_cluster(AclOperation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=_DENIED)
     kinds = set(paced(request.resource_types or ResourceType))
     if context.api_version == 0:

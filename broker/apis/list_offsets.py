@@ -11,6 +11,9 @@ since fetches read in the same threads. A search ends where the client may read 
 read_committed consumers at the last stable offset. Each partition has one answer; a partition that
 is named twice is refused. Topics that the client may not describe come last, in the order of the
 request; the others come in the order of the maps of Kafka's ReplicaManager.fetchOffset.
+
+Versions 1 to 11. v2: the isolation level. v4: leader epochs. v6: flexible. v10: a timeout of
+remote searches (KIP-1075).
 """
 
 from __future__ import annotations
@@ -24,8 +27,7 @@ from dataclasses import dataclass
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
 from odradek.broker.orders.scala import grouped_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets import (
@@ -77,7 +79,7 @@ def handle(
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up."""
     permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.DESCRIBE, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     if permitted and request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         error = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,12 +1,14 @@
 """ListPartitionReassignments (46): the partitions that move to other brokers (KIP-455).
 
 There is one broker, so there are none.
+
+Version 0 only.
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_partition_reassignments import (
@@ -21,7 +23,7 @@ def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Answer that there are none."""
-    if not context.may_to_cluster(Operation.DESCRIBE):
+    if not context.may_to_cluster(AclOperation.DESCRIBE):
         return ListPartitionReassignmentsResponse(
             error_code=_DENIED, error_message=_DENIED.sentence, topics=[]
         )

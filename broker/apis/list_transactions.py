@@ -1,12 +1,15 @@
-"""ListTransactions (66): the transactional ids that pass a request's filters."""
+"""ListTransactions (66): the transactional ids that pass a request's filters.
+
+Versions 0 to 2. All are flexible. v1: a filter by duration (KIP-994). v2: a filter by pattern
+(KIP-1152).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
 from odradek.broker.context import RequestContext
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -41,7 +44,7 @@ def _permitted(
         one
         for one in paced(response.transaction_states)
         if context.may(
-            Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, one.transactional_id
+            AclOperation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, one.transactional_id
         )
     ]
     return response

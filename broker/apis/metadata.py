@@ -3,6 +3,12 @@
 The behaviour is that of KafkaApis.handleTopicMetadataRequest, with one difference: a topic that
 the request creates is in the answer at once. Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets
 the client ask again.
+
+Versions 0 to 13. v1: null asks for all topics, in v0 an empty list. v2: the cluster's id. v3: the
+throttle time. v4: a client can forbid that topics are created. v5: offline replicas. v7: leader
+epochs. v8: authorized operations. v9: flexible. v10: topic ids in the answer. v11: no authorized
+operations of the cluster (KIP-700). v12: topic ids in the request (KIP-516). v13: an error for
+all.
 """
 
 from __future__ import annotations
@@ -15,8 +21,7 @@ from odradek.broker.errors import code_of
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.orders.java import string_hash, uuid_hash
 from odradek.broker.orders.scala import SMALL_MAX, trie_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.partitions import OfflinePartition
@@ -75,7 +80,7 @@ def _describable(
     context: RequestContext, names: Iterable[str], *, logs_denied: bool = True
 ) -> Set[str]:
     return context.permitted(
-        Operation.DESCRIBE, ResourceKind.TOPIC, names, logs_denied=logs_denied
+        AclOperation.DESCRIBE, ResourceKind.TOPIC, names, logs_denied=logs_denied
     )
 
 
@@ -124,8 +129,8 @@ async def _create_then_answer(
     permitted: Set[str],
 ) -> MetadataResponse:
     refused: dict[str, ErrorCode] = {}
-    if not context.may_to_cluster(Operation.CREATE, logs_denied=False):
-        creatable = context.permitted(Operation.CREATE, ResourceKind.TOPIC, missing)
+    if not context.may_to_cluster(AclOperation.CREATE, logs_denied=False):
+        creatable = context.permitted(AclOperation.CREATE, ResourceKind.TOPIC, missing)
         refused |= dict.fromkeys((one for one in missing if one not in creatable), _DENIED)
         missing = [name for name in missing if name in creatable]
     new = [_new_topic(name, services.configs) for name in missing]

@@ -2,6 +2,9 @@
 
 Offsets are kept under both the name and the id of a topic, whichever of the two the request has,
 so that the offsets of a deleted topic are not mistaken for those of its successor.
+
+Versions 2 to 10. v3: the throttle time. v5: no retention time. v6: leader epochs. v7: static
+members (KIP-345). v8: flexible. v9: members of consumer groups (KIP-848). v10: topics by id.
 """
 
 from __future__ import annotations
@@ -11,10 +14,9 @@ from dataclasses import replace
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.seams import Topics
-from odradek.broker.groups.commits import commit_error, refused_topic
+from odradek.broker.groups.commits import refusal, refused_topic
 from odradek.broker.groups.parts import commit_in_parts
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import (
@@ -32,13 +34,13 @@ def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Answer when the offsets of existing partitions are stored; refuse the others."""
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
-        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
+        return refusal(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, paced)
     topics = services.groups.topics
     by_id = context.api_version >= _TOPIC_ID_VERSION
     names = (topics.name_of(one.topic_id) if by_id else one.name for one in request.topics)
     permitted = context.permitted(
-        Operation.READ,
+        AclOperation.READ,
         ResourceKind.TOPIC,
         (name for name in paced(names) if name is not None),
     )

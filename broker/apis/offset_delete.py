@@ -1,4 +1,7 @@
-"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py)."""
+"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from dataclasses import replace
 
 from odradek.broker.context import RequestContext
 from odradek.broker.groups.deletion import answered
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_delete import (
@@ -26,12 +28,12 @@ async def handle(
 
     An error of the group is reported even when none of the partitions exists.
     """
-    if not context.may(Operation.DELETE, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.DELETE, ResourceKind.GROUP, request.group_id):
         return OffsetDeleteResponse(
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[]
         )
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     groups = services.groups
     known: list[OffsetDeleteRequestTopic] = []

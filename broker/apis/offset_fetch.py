@@ -1,6 +1,10 @@
 """OffsetFetch: read the offsets that groups have stored (broker/groups/commits.py).
 
 Up to version 7 a request asks for one group, and the response has the fields of one.
+
+Versions 1 to 10. v2: null asks for all topics; an error for all. v3: the throttle time. v5: leader
+epochs. v6: flexible. v7: require_stable (KIP-447). v8: several groups (KIP-709). v9: a member and
+its epoch (KIP-848). v10: topics by id.
 """
 
 from __future__ import annotations
@@ -13,8 +17,7 @@ from dataclasses import replace
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.seams import Topics
 from odradek.broker.loop.repeats import Repeats, answer_each
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
@@ -43,7 +46,7 @@ def handle(
     """Answer for each group; require_stable waits for offsets that are being stored."""
     groups = request.groups if context.api_version >= _GROUPS_VERSION else [_as_group(request)]
     permitted = context.permitted(
-        Operation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
+        AclOperation.DESCRIBE, ResourceKind.GROUP, (group.group_id for group in groups)
     )
     if request.require_stable:
         # Other groups are not waited for: the delay would reveal that they store offsets.
@@ -133,7 +136,7 @@ def _describable(
     topics: Iterable[OffsetFetchRequestTopics] | Iterable[OffsetFetchResponseTopics],
 ) -> Set[str]:
     names = (topic.name for topic in topics)
-    return context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    return context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)
 
 
 def _count_notes(
@@ -141,14 +144,14 @@ def _count_notes(
 ) -> None:
     """Count the metadata of partitions that are named several times. Raises CloseConnection."""
     repeats = Repeats()
-    told: set[tuple[str, str, int]] = set()
+    seen: set[tuple[str, str, int]] = set()
     for group, answer in paced(answers):
         for topic in answer.topics if group.topics is not None else ():
             for one in paced(topic.partitions):
                 if one.metadata:
                     place = group.group_id, topic.name, one.partition_index
-                    repeats.add(len(one.metadata) if place in told else 0)
-                    told.add(place)
+                    repeats.add(len(one.metadata) if place in seen else 0)
+                    seen.add(place)
 
 
 def _named(

@@ -2,14 +2,15 @@
 
 After an unclean stop a log may have lost its end. It then continues in a new epoch, and a
 consumer that asks for the end of its own epoch finds out which of its records are gone (KIP-320).
+
+Versions 2 to 4. v2: the current leader epoch. v3: the replica's id. v4: flexible.
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -33,8 +34,8 @@ def handle(
     """Look epochs up, partition by partition."""
     topics = services.topics
     names = {one.topic for one in request.topics}
-    if not context.may_to_cluster(Operation.CLUSTER_ACTION, logs_denied=False):
-        names = set(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names))
+    if not context.may_to_cluster(AclOperation.CLUSTER_ACTION, logs_denied=False):
+        names = set(context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names))
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -8,6 +8,10 @@ the connection, as Kafka does, so that the client refreshes its metadata. A requ
 a transaction goes through transactions/admission.py first. When a request names a partition
 several times, only the last batch counts, as in Kafka, which keeps batches in a map; no client
 does that.
+
+Versions 3 to 13. v5: the log start offset. v7: zstd (KIP-110). v8: the records that spoil a batch
+(KIP-467). v9: flexible. v10: the leader's address (KIP-951). v11: TRANSACTION_ABORTABLE; v12: a
+batch adds its partition to the transaction (KIP-890). v13: topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -27,8 +31,7 @@ from odradek.broker.produce.appending import (
     not_permitted,
     refusal,
 )
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,
@@ -101,7 +104,7 @@ def _handle_transactional(
 ) -> Answer:
     """Append once the coordinator has verified which batches belong to a transaction."""
     if request.transactional_id is None or not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return _refuse_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     denied = _denied(services, context, request)
@@ -153,7 +156,7 @@ def _denied(services: Services, context: RequestContext, request: ProduceRequest
     names = {data.name if topic is None else topic.name for data, topic in paced(topics)}
     if context.api_version >= TOPIC_IDS_SINCE:
         names.discard("")  # the name of an unknown id
-    return names - context.permitted(Operation.WRITE, ResourceKind.TOPIC, names)
+    return names - context.permitted(AclOperation.WRITE, ResourceKind.TOPIC, names)
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

@@ -1,4 +1,7 @@
-"""PushTelemetry (72): a client's metrics, which are shown on /metrics."""
+"""PushTelemetry (72): a client's metrics, which are shown on /metrics.
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """ReadShareGroupState (84): read the state of share-partitions, to continue from it.
 
 Kafka's source: ShareCoordinatorService.readState.
+
+Version 0 only.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ async def handle(
         context,
         request,
         lambda key, one: states.read(key, one.leader_epoch),
-        _told,
+        _result,
     )
     return ReadShareGroupStateResponse(
         results=[
@@ -41,7 +43,7 @@ async def handle(
     )
 
 
-def _told(partition: int, answer: StateAnswer) -> PartitionResult:
+def _result(partition: int, answer: StateAnswer) -> PartitionResult:
     if answer.error is not ErrorCode.NONE:
         return PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message

@@ -1,6 +1,8 @@
 """ReadShareGroupStateSummary (87): read the epochs and start offsets of share-partitions.
 
 Kafka's source: ShareCoordinatorService.readStateSummary.
+
+Versions 0 to 1. Both are flexible. v1: the number of complete deliveries (KIP-1226).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ async def handle(
         context,
         request,
         lambda key, _: states.summarize(key),
-        _told,
+        _result,
     )
     return ReadShareGroupStateSummaryResponse(
         results=[
@@ -40,7 +42,7 @@ async def handle(
     )
 
 
-def _told(partition: int, answer: StateAnswer) -> PartitionResult:
+def _result(partition: int, answer: StateAnswer) -> PartitionResult:
     if answer.error is not ErrorCode.NONE:
         return PartitionResult(
             partition=partition, error_code=answer.error, error_message=answer.message

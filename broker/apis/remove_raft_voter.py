@@ -1,11 +1,14 @@
-"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853)."""
+"""RemoveRaftVoter (81): remove a controller from the quorum (KIP-853).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.metadata.raft import check_cluster, check_voter, not_supported
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.remove_raft_voter import (
@@ -20,7 +23,7 @@ def handle(
     services: Services, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
     """Refuse the request, and say why."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return RemoveRaftVoterResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     try:
         check_cluster(request.cluster_id, services.cluster_id)

@@ -2,6 +2,8 @@
 
 Kafka's sources: KafkaApis.handleRenewTokenRequest,
 DelegationTokenControlManager.renewDelegationToken.
+
+Versions 1 to 2. v2: flexible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""SaslAuthenticate (36): refused here; the gate handles logins (broker/network/sasl_gate.py)."""
+"""SaslAuthenticate (36): refused here; the gate handles logins (broker/network/sasl_gate.py).
+
+Versions 0 to 2. v1: the lifetime of the session (KIP-368). v2: flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""SaslHandshake (17): refused here; the gate handles logins (broker/network/sasl_gate.py)."""
+"""SaslHandshake (17): refused here; the gate handles logins (broker/network/sasl_gate.py).
+
+Versions 0 to 1. v1: the messages of the mechanism follow in SaslAuthenticate, in v0 without
+headers.
+"""
 
 from __future__ import annotations
 

@@ -2,14 +2,18 @@
 
 The request takes its turn in the member's share session. With epoch -1 it is the last one, and
 after its answer other members can acquire the records that the member still held.
+
+Versions 1 to 2. Both are flexible. v2: acknowledgements that renew a lock; the duration of a lock
+(KIP-1222).
 """
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
+from odradek.broker.fetch.sessions import FIRST_EPOCH
 from odradek.broker.services import Services
-from odradek.broker.shares.replies import acknowledge_all, leader_of, problem, told
-from odradek.broker.shares.sessions import FINAL_EPOCH, FIRST_EPOCH, MemberKey, TopicPartition
+from odradek.broker.shares.replies import acknowledge_all, code_and_message, leader_of, problem
+from odradek.broker.shares.sessions import FINAL_EPOCH, MemberKey, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -50,7 +54,7 @@ async def handle(
     )
     topics: dict[bytes, list[PartitionData]] = {}
     for partition, failure in paced(results.items()):
-        code, message = told(failure)
+        code, message = code_and_message(failure)
         data = PartitionData(
             partition_index=partition.partition, error_code=code, error_message=message
         )

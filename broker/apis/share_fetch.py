@@ -4,6 +4,9 @@ Acknowledgements are taken first. Then the request is answered at once when enou
 acquired; otherwise it is parked until that is so or max_wait_ms has passed
 (broker/shares/fetching.py). In a session (broker/shares/sessions.py) the answer leaves out
 partitions without news. A request that renews locks fetches nothing.
+
+Versions 1 to 2. Both are flexible. v2: the strictness of max_records (KIP-1206); acknowledgements
+that renew a lock (KIP-1222).
 """
 
 from __future__ import annotations
@@ -15,26 +18,25 @@ from functools import partial
 from odradek.broker.context import RequestContext
 from odradek.broker.counters.topics import count_share_fetch
 from odradek.broker.errors import code_of
+from odradek.broker.fetch.sessions import FIRST_EPOCH, next_epoch
 from odradek.broker.services import Services
 from odradek.broker.shares.fetching import Fetched, ShareFetch, Wanted
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.replies import (
     Results,
     acknowledge_all,
+    code_and_message,
     leader_of,
     problem,
     readable,
-    told,
 )
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import (
     FINAL_EPOCH,
-    FIRST_EPOCH,
     MemberKey,
     ShareSession,
     TopicPartition,
-    next_epoch,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_fetch import (
@@ -284,7 +286,7 @@ def _response(
         answers = {
             partition: data
             for partition, data in answers.items()
-            if session.tell(
+            if session.note(
                 partition, has_records=bool(data.records), has_failed=data.error_code != 0
             )
         }
@@ -305,7 +307,7 @@ def _response(
 def _add_results(response: ShareFetchResponse, results: Results) -> None:
     """Add the results of the acknowledgements to the response."""
     topics = {topic.topic_id: topic for topic in paced(response.responses)}
-    told_of = {
+    data_of = {
         TopicPartition(topic.topic_id, one.partition_index): one
         for topic in paced(response.responses)
         for one in paced(topic.partitions)
@@ -316,8 +318,8 @@ def _add_results(response: ShareFetchResponse, results: Results) -> None:
             topic = ShareFetchableTopicResponse(topic_id=partition.topic_id)
             topics[partition.topic_id] = topic
             response.responses.append(topic)
-        data = told_of.get(partition)
+        data = data_of.get(partition)
         if data is None:
             data = PartitionData(partition_index=partition.partition)
             topic.partitions.append(data)
-        data.acknowledge_error_code, data.acknowledge_error_message = told(failure)
+        data.acknowledge_error_code, data.acknowledge_error_message = code_and_message(failure)

@@ -1,4 +1,7 @@
-"""ShareGroupDescribe (77): state and members of share groups."""
+"""ShareGroupDescribe (77): state and members of share groups.
+
+Version 1 only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ShareGroupHeartbeat (76): join a share group, stay in it, get the assignment, and leave."""
+"""ShareGroupHeartbeat (76): join a share group, stay in it, get the assignment, and leave.
+
+Version 1 only.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups.modern.subscriptions import check_names
 from odradek.broker.groups.share import heartbeats
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.replies import problem
 from odradek.protocol.errors import ErrorCode
@@ -26,7 +28,7 @@ async def handle(
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error)
     names = set(paced(request.subscribed_topic_names or ()))
-    if len(context.permitted(Operation.DESCRIBE, ResourceKind.TOPIC, names)) < len(names):
+    if len(context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)) < len(names):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = heartbeats.problem(request)
     if message is not None:

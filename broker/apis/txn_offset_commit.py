@@ -1,5 +1,9 @@
 """TxnOffsetCommit: store the offsets up to which a group has read, as part of a transaction
 (broker/groups/transactional.py).
+
+Versions 0 to 5. v2: leader epochs; COORDINATOR_LOAD_IN_PROGRESS. v3: flexible; the member and its
+generation (KIP-447). v4: TRANSACTION_ABORTABLE. v5: the request adds the group to the transaction,
+without AddOffsetsToTxn (KIP-890).
 """
 
 from __future__ import annotations
@@ -9,8 +13,7 @@ from dataclasses import replace
 from odradek.broker.context import RequestContext
 from odradek.broker.groups.parts import commit_in_parts
 from odradek.broker.groups.transactional import refusal, refused_topic
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.txn_offset_commit import (
@@ -33,7 +36,7 @@ async def handle(
     if problem is not ErrorCode.NONE:
         return refusal(request, problem, paced)
     permitted = context.permitted(
-        Operation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.READ, ResourceKind.TOPIC, (topic.name for topic in request.topics)
     )
     groups = services.groups
     known: list[TxnOffsetCommitRequestTopic] = []
@@ -58,15 +61,16 @@ async def handle(
     response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
     for topic_answer in paced(response.topics):
         _add(refused, topic_answer)
-    return _told(TxnOffsetCommitResponse(topics=list(refused.values())), context.api_version)
+    response = TxnOffsetCommitResponse(topics=list(refused.values()))
+    return _for_version(response, context.api_version)
 
 
 def _problem(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not context.may(
-        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
+        AclOperation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not context.may(Operation.READ, ResourceKind.GROUP, request.group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
@@ -80,7 +84,7 @@ def _add(
         whole.partitions.extend(half.partitions)
 
 
-def _told(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
+def _for_version(response: TxnOffsetCommitResponse, version: int) -> TxnOffsetCommitResponse:
     if version < _KNOWS_LOADING_VERSION:
         for topic in paced(response.topics):
             for partition in paced(topic.partitions):

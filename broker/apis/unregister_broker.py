@@ -1,10 +1,13 @@
-"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631)."""
+"""UnregisterBroker (64): forget a broker that is not coming back (KIP-631).
+
+Version 0 only.
+"""
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.unregister_broker import (
@@ -19,7 +22,7 @@ def handle(
     services: Services, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Refuse: there is one broker, and it is here."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return UnregisterBrokerResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     refused = _refusal(request.broker_id, services.config.node_id)
     return UnregisterBrokerResponse(

@@ -1,11 +1,15 @@
-"""UpdateFeatures (57): finalize levels of the cluster's features."""
+"""UpdateFeatures (57): finalize levels of the cluster's features.
+
+Versions 0 to 2. All are flexible. v1: the type of the upgrade; a request can only validate. v2:
+one result for all features.
+"""
 
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import EXPLAINED, code_of, message_of
 from odradek.broker.metadata.features import FeatureUpdate
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.update_features import (
@@ -22,7 +26,7 @@ async def handle(
     services: Services, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Finalize the levels, all of them or none."""
-    if not context.may_to_cluster(Operation.ALTER):
+    if not context.may_to_cluster(AclOperation.ALTER):
         return UpdateFeaturesResponse(error_code=_DENIED, error_message=_DENIED.sentence)
     # The field about downgrades in version 0 is ignored, as in Kafka.
     updates = [

@@ -3,6 +3,8 @@
 Many batches that overlap are refused: no leader can have sent them. Kafka stores them.
 
 Kafka's source: ShareCoordinatorService.writeState.
+
+Versions 0 to 1. Both are flexible. v1: the number of complete deliveries (KIP-1226).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """WriteTxnMarkers (27): end transactions in partitions, without asking their coordinator.
 
 An administrator does so with a hanging transaction, which no coordinator will end (KIP-664).
+
+Versions 1 to 2. All are flexible. v2: the transaction version of a marker (KIP-1228).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from itertools import takewhile
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, code_of
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.transactions.markers import Problems
 from odradek.broker.transactions.state import TopicPartition
@@ -41,11 +43,11 @@ async def handle(
     written, but reported as failed.
     """
     if not (
-        context.may_to_cluster(Operation.ALTER, logs_denied=False)
-        or context.may_to_cluster(Operation.CLUSTER_ACTION)
+        context.may_to_cluster(AclOperation.ALTER, logs_denied=False)
+        or context.may_to_cluster(AclOperation.CLUSTER_ACTION)
     ):
         return _alike(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    told: dict[int, Codes] = {}
+    by_producer: dict[int, Codes] = {}
     for start in paced(range(0, len(request.markers), _AT_ONCE)):
         # A marker's partitions are listed once: each takes 100 bytes, and 4 in the request.
         some = [(one, _partitions(one)) for one in request.markers[start : start + _AT_ONCE]]
@@ -60,11 +62,11 @@ async def handle(
         problems = iter(written)
         for asked, partitions in some:
             codes = _codes(partitions, next(problems) if _is_one(asked) else None)
-            if asked.producer_id in told:
-                told[asked.producer_id].update(codes)
+            if asked.producer_id in by_producer:
+                by_producer[asked.producer_id].update(codes)
             elif codes:
-                told[asked.producer_id] = codes
-    return _answer(told)
+                by_producer[asked.producer_id] = codes
+    return _answer(by_producer)
 
 
 def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
@@ -113,10 +115,10 @@ def _partitions(asked: WritableTxnMarker) -> list[TopicPartition]:
     return list(named)
 
 
-def _answer(told: dict[int, Codes]) -> WriteTxnMarkersResponse:
+def _answer(by_producer: dict[int, Codes]) -> WriteTxnMarkersResponse:
     markers = [
         WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-        for producer_id, codes in paced(told.items())
+        for producer_id, codes in paced(by_producer.items())
     ]
     return WriteTxnMarkersResponse(markers=markers)
 

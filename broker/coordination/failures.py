@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 # The client's error by the log's own error, when the log could not take the records; as
 # Kafka's CoordinatorOperationExceptionHelper maps them. Other errors reach the client unchanged.
-_TOLD = {
+_CLIENT_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -33,6 +33,6 @@ def outcome(appended: Future[None]) -> ErrorCode:
         return ErrorCode.NONE
     if isinstance(error, errors.EXPLAINED):
         code = errors.code_of(error)
-        return _TOLD.get(code, code)
+        return _CLIENT_ERRORS.get(code, code)
     logger.error("failed to append records", exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -13,7 +13,7 @@ from functools import partial
 
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.coordination.seams import KeyValue, StoredBatch
-from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.durability.own_appends import Durability
 from odradek.broker.errors import EXPLAINED
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
@@ -38,7 +38,7 @@ _UNPACKED_RATIO_MAX = 100
 # Limit of a wrapper's content in message formats 0 and 1: it is decoded in one piece.
 _OLD_BYTES_MAX = 16 << 20
 # The first batches left out of a log get a line each; the others are counted.
-_TOLD_MAX = 10
+_LOGGED_MAX = 10
 
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -50,21 +50,17 @@ class InternalLog:
         self,
         topics: Topics,
         name: str,
-        group_commit: GroupCommit,
+        durability: Durability,
         *,
         partition_count: Callable[[], int],
-        waits_for_disk: Callable[[], bool],
         codec: Callable[[], Codec],
         now_ms: Callable[[], int],
-        on_refused: Callable[[Log, StorageError], None] = lambda log, error: None,
     ) -> None:
-        """`on_refused` is called with a log that refused an append, and with its error."""
+        """`partition_count` and `codec` are those of the settings."""
         self._topics, self._name = topics, name
-        self._group_commit = group_commit
-        self._configured_count = partition_count
-        self._waits_for_disk = waits_for_disk
-        self._codec = codec
-        self._now_ms, self._on_refused = now_ms, on_refused
+        self._durability = durability
+        self._configured_count, self._codec = partition_count, codec
+        self._now_ms = now_ms
         self._creation: asyncio.Task[None] | None = None
         # Appends that wait until the topic is created.
         self._held: list[tuple[Callable[[Topic], asyncio.Future[None]], asyncio.Future[None]]] = []
@@ -164,11 +160,11 @@ class InternalLog:
         try:
             write(log)
         except StorageError as error:
-            self._on_refused(log, error)
+            self._durability.on_refused(log, error)
             done.set_exception(error)
             return done
-        if self._waits_for_disk():
-            return self._group_commit.flush([log])
+        if self._durability.waits_for_disk():
+            return self._durability.group_commit.flush([log])
         done.set_result(None)
         return done
 
@@ -220,13 +216,13 @@ def stored(log: Log) -> Iterator[StoredBatch | Marker]:
                 yield StoredBatch(records, header.producer_id)
         except ProtocolError as error:
             left_out += 1
-            if left_out <= _TOLD_MAX:
+            if left_out <= _LOGGED_MAX:
                 logger.error(
                     "left out a batch log=%s base=%d error=%s",
                     log.name, header.base_offset, error,
                 )  # fmt: skip
-    if left_out > _TOLD_MAX:
-        logger.error("left out %d more batches log=%s", left_out - _TOLD_MAX, log.name)
+    if left_out > _LOGGED_MAX:
+        logger.error("left out %d more batches log=%s", left_out - _LOGGED_MAX, log.name)
 
 
 def _forward(source: asyncio.Future[None], target: asyncio.Future[None]) -> None:

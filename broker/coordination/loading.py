@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 # Records replayed before the event loop runs other tasks: about ten milliseconds of work.
 _REPLAY_SLICE = 2_000
 # The first damaged records of a partition get a line each in the log; the others are counted.
-_TOLD_MAX = 10
+_LOGGED_MAX = 10
 
 
 async def replay(
@@ -83,15 +83,15 @@ class _Loading:
     def tell(self) -> None:
         if not self._counts:
             return
-        told = " ".join(f"{name}={count}" for name, count in self._counts.items())
-        logger.info("loaded %s partition=%d %s", self._what, self._partition, told)
-        untold = self._counts["damaged"] - _TOLD_MAX
-        if untold > 0:
-            logger.warning("skipped %d more damaged records partition=%d", untold, self._partition)
+        counts = " ".join(f"{name}={count}" for name, count in self._counts.items())
+        logger.info("loaded %s partition=%d %s", self._what, self._partition, counts)
+        more = self._counts["damaged"] - _LOGGED_MAX
+        if more > 0:
+            logger.warning("skipped %d more damaged records partition=%d", more, self._partition)
 
     def _leave_out(self, error: Exception) -> None:
         self._counts["damaged"] += 1
-        if self._counts["damaged"] <= _TOLD_MAX:
+        if self._counts["damaged"] <= _LOGGED_MAX:
             logger.warning(
                 "skipped damaged record of %s partition=%d error=%s: %.200s",
                 self._what, self._partition, type(error).__name__, error,

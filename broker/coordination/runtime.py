@@ -36,12 +36,7 @@ from odradek.broker.coordination.effects import (
 )
 from odradek.broker.coordination.loading import replay
 from odradek.broker.coordination.machine import Codec, Machine
-from odradek.broker.coordination.seams import (
-    InternalTopic,
-    Loop,
-    Requester,
-    WallClock,
-)
+from odradek.broker.coordination.seams import InternalTopic, Requester, Time
 from odradek.broker.orders.java import partition_for
 from odradek.protocol.errors import ErrorCode, ProtocolError
 
@@ -79,8 +74,7 @@ class Runtime(Generic[M]):
         codec: Codec,
         new_machine: Callable[[int], M],
         *,
-        clock: WallClock,
-        loop: Loop,
+        time: Time,
         act: Callable[[int, Any], None] = lambda partition, action: None,
     ) -> None:
         """`what` names the coordinated things in the broker's log.
@@ -89,7 +83,7 @@ class Runtime(Generic[M]):
         """
         self._what = what
         self._log, self._codec, self._new_machine = log, codec, new_machine
-        self._clock, self._loop, self._act = clock, loop, act
+        self._clock, self._loop, self._act = time.clock, time.loop, act
         self._partition_count = log.partition_count
         self._machines: dict[int, M] = {}
         # Partitions that could not be loaded.

@@ -90,6 +90,14 @@ class Loop(Protocol):
         """Create a future of this loop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A coordinator's time: the time of day for records, and the event loop for deadlines."""
+
+    clock: WallClock
+    loop: Loop
+
+
 class Requester(Protocol):
     """The part of a request's context that coordinators use."""
 

@@ -2,6 +2,13 @@
 
 While one flush is under way, further logs gather; the next flush takes them all. So under load
 each fdatasync carries many batches, and an idle broker flushes at once.
+
+Invariants:
+
+1. One flush runs at a time; its end begins the next one if logs are waiting (`_finish`).
+2. A future is done by a flush that has begun after `flush` was called: it covers all records that
+   were in the logs at that time.
+3. A log with a failure is not flushed again, and the futures that wait for it fail.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from collections.abc import Container, Iterable
 
 from odradek.broker.context import RequestContext
 from odradek.broker.fetch.sessions import WantedPartition
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.topics.registry import Topics
 
 
@@ -36,7 +35,7 @@ def denied_topics(
 
     A wanted topic whose id is known by now gets its name. Equal answers compare as equal.
     """
-    if is_follower and not context.may_to_cluster(Operation.CLUSTER_ACTION):
+    if is_follower and not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
         return _EVERYTHING
     if is_follower:
         return ()
@@ -47,4 +46,4 @@ def denied_topics(
             one.topic = topic.name if topic is not None else None
         if one.topic is not None:
             names.add(one.topic)
-    return tuple(sorted(names - context.permitted(Operation.READ, ResourceKind.TOPIC, names)))
+    return tuple(sorted(names - context.permitted(AclOperation.READ, ResourceKind.TOPIC, names)))

@@ -114,7 +114,7 @@ def plan_fetch(
         if reading.denied and name in reading.denied:
             plan.unknown.append(_denied(one))
             continue
-        if topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
+        if topic is None or not 0 <= one.request.partition < len(topic.partitions):
             if is_again:
                 plan.read.append(refused(reading, one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 plan.is_due = True
@@ -159,9 +159,9 @@ def unknown_among(
         topic = _find(services, one)
         if reading.denied and one.topic in reading.denied:
             unknown.append(_denied(one))
-        elif topic is None or not 0 <= one.wanted.partition < len(topic.partitions):
-            is_told_first = one.topic is None and not reading.is_follower
-            (unresolved if is_told_first else unknown).append(_unknown(one))
+        elif topic is None or not 0 <= one.request.partition < len(topic.partitions):
+            comes_first = one.topic is None and not reading.is_follower
+            (unresolved if comes_first else unknown).append(_unknown(one))
     return [*unresolved, *unknown]
 
 
@@ -171,7 +171,7 @@ def refused(
     """Answer with an error for a partition that could not be read; `log` has the leader epoch."""
     if code == ErrorCode.KAFKA_STORAGE_ERROR and not reading.tells_storage_errors:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    data = error_data(wanted.wanted.partition, code)
+    data = error_data(wanted.request.partition, code)
     data.aborted_transactions = None  # as in Kafka
     if log is not None and reading.leader_id is not None:
         data.current_leader = LeaderIdAndEpoch(
@@ -204,10 +204,10 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
     for planned in plan.read:
         if planned.log is None or planned.is_idle:
             continue
-        wanted = planned.wanted.wanted
+        request = planned.wanted.request
         try:
             found = planned.log.read(
-                wanted.fetch_offset,
+                request.fetch_offset,
                 _UNLIMITED_BYTES,
                 at_least_one=True,
                 is_committed=reading.is_committed,
@@ -218,8 +218,15 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
         if found is not None:
             if _is_behind(planned.log, found, reading.is_committed):
                 return None
-            total += min(found.size, wanted.partition_max_bytes)
+            total += min(found.size, request.partition_max_bytes)
     return total
+
+
+def may_count_less(wanted: Iterable[WantedPartition], size_min: int) -> bool:
+    """Return whether some appends may count for fewer bytes than they have."""
+    if size_min <= 1:  # as in nearly all requests: a thousand partitions take long to look at
+        return False
+    return any(one.request.partition_max_bytes < size_min for one in wanted)
 
 
 def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
@@ -234,14 +241,14 @@ def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
 
 def _denied(wanted: WantedPartition) -> Planned:
     return Planned(
-        wanted, error_data(wanted.wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        wanted, error_data(wanted.request.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     )
 
 
 def _unknown(wanted: WantedPartition) -> Planned:
     by_id = wanted.topic is None
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Planned(wanted, error_data(wanted.wanted.partition, code))
+    return Planned(wanted, error_data(wanted.request.partition, code))
 
 
 def _plan_partition(
@@ -253,26 +260,26 @@ def _plan_partition(
     is_first: bool,
     may_wait: bool,
 ) -> Planned:
-    wanted = one.wanted
-    log = topic.partitions[wanted.partition]
+    request = one.request
+    log = topic.partitions[request.partition]
     if isinstance(log, OfflinePartition):
         return refused(reading, one, code_of(log.cause))
     if one.topic_id not in (topic.topic_id, ZERO_UUID):
         return refused(reading, one, ErrorCode.INCONSISTENT_TOPIC_ID)
-    if wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.leader_epoch:
-        if wanted.current_leader_epoch > log.leader_epoch:
+    if request.current_leader_epoch >= 0 and request.current_leader_epoch != log.leader_epoch:
+        if request.current_leader_epoch > log.leader_epoch:
             return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
         return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
     if reading.is_follower:  # there are no followers
-        if wanted.current_leader_epoch >= 0:
+        if request.current_leader_epoch >= 0:
             return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
         return refused(reading, one, ErrorCode.NOT_LEADER_OR_FOLLOWER, log)
-    offset, found, aborted, divergence = wanted.fetch_offset, None, None, _NO_DIVERGENCE
-    size_max = wanted.partition_max_bytes if wanted.partition_max_bytes < left else left
+    offset, found, aborted, divergence = request.fetch_offset, None, None, _NO_DIVERGENCE
+    size_max = request.partition_max_bytes if request.partition_max_bytes < left else left
     is_idle = False
     try:
-        if wanted.last_fetched_epoch >= 0:
-            divergence = _find_divergence(log, wanted)
+        if request.last_fetched_epoch >= 0:
+            divergence = _find_divergence(log, request)
         if divergence is _NO_DIVERGENCE:
             is_committed = reading.is_committed
             found = log.read(
@@ -293,7 +300,7 @@ def _plan_partition(
         services.disks.note(log, error)
         return refused(reading, one, code_of(error))
     data = PartitionData(
-        partition_index=wanted.partition,
+        partition_index=request.partition,
         error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
@@ -307,14 +314,14 @@ def _plan_partition(
     return Planned(one, data, log, found, is_idle)
 
 
-def _find_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset:
+def _find_divergence(log: Log, request: FetchPartition) -> EpochEndOffset:
     """Find where the log and the reader's copy diverge. Raises OffsetOutOfRange (KIP-595)."""
-    epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch)
     if epoch == _UNDEFINED or end_offset == _UNDEFINED:
-        raise OffsetOutOfRange(f"{log.name}: no epoch {wanted.last_fetched_epoch}")
-    if wanted.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(f"{log.name}: offset {wanted.fetch_offset} is before the start")
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        raise OffsetOutOfRange(f"{log.name}: no epoch {request.last_fetched_epoch}")
+    if request.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"{log.name}: offset {request.fetch_offset} is before the start")
+    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return _NO_DIVERGENCE
 

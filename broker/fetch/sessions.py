@@ -11,6 +11,12 @@ sessions is limited; a new session may replace
 The number of partitions in all sessions is limited, too; sessions that were not used for two
 minutes make room. A client without a session gets its answer all the same, and names all
 partitions in each request. Nothing here reads a clock or waits for anything.
+
+Invariants:
+
+1. `partition_count` is the sum of the sizes of all sessions, at most PARTITIONS_TOTAL_MAX.
+2. Sessions are in the order of their last use.
+3. Each epoch of a session is taken once: a repeated or late request is refused.
 """
 
 from __future__ import annotations
@@ -36,12 +42,12 @@ Key = tuple[str | bytes, int]
 class WantedPartition:
     """A partition that a client fetches, and the client's last answer for it."""
 
-    __slots__ = ("high_watermark", "idle_log", "log_start_offset", "topic", "topic_id", "wanted")
+    __slots__ = ("high_watermark", "idle_log", "log_start_offset", "request", "topic", "topic_id")
 
-    def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchPartition) -> None:
+    def __init__(self, topic: str | None, topic_id: bytes, request: FetchPartition) -> None:
         self.topic = topic  # None for an id that is not known so far
         self.topic_id = topic_id
-        self.wanted = wanted
+        self.request = request
         self.high_watermark = self.log_start_offset = -1
         # The log, if nothing was left to read in it up to the high watermark.
         self.idle_log: Log | None = None
@@ -50,24 +56,24 @@ class WantedPartition:
         """Return the partition's key in a session."""
         topic = self.topic_id if by_id else self.topic
         assert topic is not None, "requests without topic ids have names"
-        return topic, self.wanted.partition
+        return topic, self.request.partition
 
-    def is_news(self, told: PartitionData) -> bool:
+    def is_news(self, data: PartitionData) -> bool:
         """Return whether an answer has news for the client."""
         return (
-            bool(told.records)
-            or told.high_watermark != self.high_watermark
-            or told.log_start_offset != self.log_start_offset
-            or told.error_code != 0
-            or told.diverging_epoch.epoch >= 0
+            bool(data.records)
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.error_code != 0
+            or data.diverging_epoch.epoch >= 0
         )
 
-    def note(self, told: PartitionData, idle_log: Log | None) -> bool:
+    def note(self, data: PartitionData, idle_log: Log | None) -> bool:
         """Remember an answer, and return whether it has news for the client."""
-        is_news = self.is_news(told)
+        is_news = self.is_news(data)
         # An error resets it, so that the end of the error is news.
-        self.high_watermark = -1 if told.error_code else told.high_watermark
-        self.log_start_offset = told.log_start_offset
+        self.high_watermark = -1 if data.error_code else data.high_watermark
+        self.log_start_offset = data.log_start_offset
         self.idle_log = idle_log
         return is_news
 
@@ -119,13 +125,13 @@ class Session:
                 fresh.append(one)
         return fresh, idle
 
-    def tell(self, one: WantedPartition, told: PartitionData, idle_log: Log | None) -> bool:
+    def note(self, one: WantedPartition, data: PartitionData, idle_log: Log | None) -> bool:
         """Remember an answer, and return whether it has news for the client.
 
         A partition that had records gets its next turn after all others.
         """
-        is_news = one.note(told, idle_log)
-        if told.records:
+        is_news = one.note(data, idle_log)
+        if data.records:
             key = one.key(by_id=self.uses_topic_ids)
             self.partitions[key] = self.partitions.pop(key)
         return is_news
@@ -138,7 +144,7 @@ class Session:
         for key, one in wanted.items():
             known = partitions.setdefault(key, one)
             if known is not one:
-                known.wanted, known.idle_log = one.wanted, None
+                known.request, known.idle_log = one.request, None
         for key in forgotten:
             partitions.pop(key, None)
 

@@ -77,7 +77,7 @@ def commit(turn: Turn, request: OffsetCommitRequest, caller: Caller) -> None:
     group = turn.group
     error = commit_problem(group, request)
     if error is not ErrorCode.NONE:
-        turn.reply(caller, commit_error(request, error))
+        turn.reply(caller, refusal(request, error))
         return
     member = group.membership.get(request.member_id)
     if member is not None and group.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -118,7 +118,7 @@ def commit_problem(group: ClassicGroup, request: OffsetCommitRequest) -> ErrorCo
     return ErrorCode.NONE
 
 
-def commit_error(
+def refusal(
     request: OffsetCommitRequest, error: ErrorCode, pace: Pace = unpaced
 ) -> OffsetCommitResponse:
     """Return the refusal of all offsets of a request; handlers pass `paced`."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from odradek.broker.coordination.expressions import Matching
 from odradek.broker.coordination.machine import Codec
 from odradek.broker.coordination.runtime import Answer, Runtime
-from odradek.broker.coordination.seams import InternalTopic, Loop, Requester, WallClock
+from odradek.broker.coordination.seams import InternalTopic, Requester, Time
 from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups import commits, responses, sessions, transactional
 from odradek.broker.groups.config import GroupConfig
@@ -80,8 +80,7 @@ class GroupCoordinator:
         topics: TopicView,
         config: GroupConfig,
         *,
-        clock: WallClock,
-        loop: Loop,
+        time: Time,
         fresh_id: Callable[[], str] = _random_id,
         share_config: ShareConfigs = default_config,
         matching: Matching | None = None,
@@ -92,15 +91,14 @@ class GroupCoordinator:
         # It returns whether the partition is part of the producer's transaction, after adding it
         # if the version does (KIP-890). The coordinator of transactions sets it.
         self.admit_to_transaction: Admission = lambda partition, request, version: ErrorCode.NONE
-        self._clock = clock
+        self._clock = time.clock
         self._fresh_id = fresh_id
         self._runtime = Runtime(
             "groups",
             log,
             Codec(encode_record, decode_record, Shard.replay_offsets),
             lambda partition: Shard(partition, self.config, topics, share_config),
-            clock=clock,
-            loop=loop,
+            time=time,
             act=self._match_expressions,
         )
         self._matching = matching or Matching()
@@ -203,7 +201,7 @@ class GroupCoordinator:
         """Store offsets of topics that exist, named by both name and id."""
         shard = self._runtime.machine_of(request.group_id)
         if isinstance(shard, ErrorCode):
-            return commits.commit_error(request, shard, paced)
+            return commits.refusal(request, shard, paced)
         caller = self._runtime.caller(requester)
         effects = shard.offsets.commit(request, caller, self._clock.now_ms())
         return self._runtime.run(request.group_id, effects, caller, OffsetCommitResponse)

@@ -69,13 +69,13 @@ class OffsetOperations:
     def commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> list[Effect]:
         """Carry out an OffsetCommit whose topics are known by name; answered when stored."""
         if self._groups.shares.get(request.group_id) is not None:
-            refusal = commits.commit_error(request, ErrorCode.GROUP_ID_NOT_FOUND)
+            refusal = commits.refusal(request, ErrorCode.GROUP_ID_NOT_FOUND)
             return [Reply(caller.token, refusal)]
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             error = consumer_commits.commit_problem(group, request, caller.api_version)
             if error is not ErrorCode.NONE:
-                return [Reply(caller.token, commits.commit_error(request, error))]
+                return [Reply(caller.token, commits.refusal(request, error))]
             consumer_turn = self._groups.consumers.turn(group, self._groups.config, now_ms)
             commits.store(consumer_turn, request, caller)
             return consumer_turn.effects
@@ -85,7 +85,7 @@ class OffsetOperations:
                 error = (
                     ErrorCode.GROUP_ID_NOT_FOUND if is_new_client else ErrorCode.ILLEGAL_GENERATION
                 )
-                return [Reply(caller.token, commits.commit_error(request, error))]
+                return [Reply(caller.token, commits.refusal(request, error))]
             # A simple group: a consumer that assigns its partitions itself.
             group = self._groups.add(request.group_id, now_ms)
         turn = Turn(group, self._groups.config, now_ms)
@@ -216,7 +216,7 @@ class OffsetOperations:
         assert group is not None, "offsets on their way keep their group"
         group.offsets.end(ticket.records)
         if error is not ErrorCode.NONE:
-            return [Reply(ticket.token, commits.commit_error(ticket.request, error))]
+            return [Reply(ticket.token, commits.refusal(ticket.request, error))]
         self.apply(ticket.records)
         return [Reply(ticket.token, ticket.response)]
 

@@ -8,6 +8,12 @@ that commits it. Of several offsets for a partition, the last in the log counts,
 transaction ends first: a transaction cannot bring back an offset that another commit has replaced
 or a tombstone has removed. Kafka's source: OffsetMetadataManager, replay and
 replayEndTransactionMarker.
+
+Invariants:
+
+1. `by_topic` has offsets of records that the log has, and no empty tables.
+2. A partition is in `pending` as often as there are commits for it on their way to the log.
+3. A tombstone ends the undecided offsets of its partition as well.
 """
 
 from __future__ import annotations

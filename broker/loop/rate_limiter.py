@@ -10,8 +10,8 @@ _NEVER_S = 1.0
 _BURST_S = 1.0
 
 
-class Turns:
-    """Turns at a rate, which the caller gives each time; the event loop owns it."""
+class RateLimiter:
+    """Gives turns at a rate, which the caller passes each time; the event loop owns it."""
 
     __slots__ = ("_next_s",)
 

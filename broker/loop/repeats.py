@@ -50,7 +50,7 @@ def answer_each(
     answers: dict[Hashable, T] = {}
     sizes: dict[Hashable, int] = {}
     subjects: set[Hashable] = set()
-    told = []
+    results = []
     for one in paced(asked):
         key = name(one)
         about = key if subject is None else subject(one)
@@ -61,5 +61,5 @@ def answer_each(
                 sizes[key] = size_bytes(answers[key])
             repeats.add(sizes[key])
         subjects.add(about)
-        told.append(answers[key])
-    return told
+        results.append(answers[key])
+    return results

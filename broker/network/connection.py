@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.broker.context import ConnectedClient
 from odradek.broker.hosts.addresses import java_address
 from odradek.broker.loop.slices import SLICE_S
+from odradek.broker.network.not_connected import NOT_CONNECTED
 from odradek.broker.network.responses import Outgoing, Slot
 from odradek.protocol.encoding import Chunk
 from odradek.protocol.errors import ProtocolError
@@ -35,7 +36,7 @@ from odradek.protocol.frames import FrameReader
 if TYPE_CHECKING:
     from odradek.broker.hosts.listener import Listener
     from odradek.broker.network.dispatch import Dispatcher
-    from odradek.broker.network.sasl_gate import Gate
+    from odradek.broker.network.sasl_gate import SaslGate
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +68,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = f"/{java_address(self.host)}"
         self.client = ConnectedClient(port)
         # Takes frames until the client has logged in, where the listener asks for a login.
-        self.gate: Gate | None = None
+        self.gate: SaslGate | None = None
         self._loop = asyncio.get_running_loop()
         # Connection state
-        self.transport: asyncio.Transport = _NOT_CONNECTED
+        self.transport: asyncio.Transport = NOT_CONNECTED
         self.is_lost = False
         self._is_writable = True
         self._is_paused = False
@@ -118,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         # garbage collector, which does not know how large a cycle is.
         self.client.on_lost.clear()
         self.gate = None
-        self.transport = _NOT_CONNECTED
+        self.transport = NOT_CONNECTED
         self._on_lost(self)
 
     def eof_received(self) -> bool:
@@ -391,28 +392,3 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, chunks: list[Chunk]) -> None:
         self._active_at = self._loop.time()
         self._outgoing.write(self.transport, chunks)
-
-
-class _NotConnected(asyncio.Transport):
-    """Stands in until the connection is made."""
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return False
-
-    def write_eof(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-_NOT_CONNECTED = _NotConnected()

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.api_table import BY_KEY
 from odradek.broker.apis import Handler, load
-from odradek.broker.context import RequestContext
 from odradek.broker.counters.latency import begin_ns
 from odradek.broker.errors import CloseConnection
 from odradek.broker.loop.slices import Slices
 from odradek.broker.network.backpressure import Backpressure
-from odradek.broker.network.serving import Serving
+from odradek.broker.network.serving import Serving, context_of
 from odradek.broker.services import Services
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.encoding import Chunk
@@ -34,7 +33,6 @@ from odradek.protocol.frames import (
 
 if TYPE_CHECKING:
     from odradek.broker.network.connection import Connection
-    from odradek.broker.security.quotas.charge import Charge
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +93,10 @@ class Dispatcher:
         except CloseConnection as close:
             connection.refuse(str(close))
             return
-        serving = Serving(self, connection, handler, header, frame, begun_ns)
+        if self.quotas.clients is None:
+            serving = Serving(self, connection, handler, header, frame, begun_ns)
+        else:
+            serving = self._charged(connection, handler, header, frame, begun_ns)
         size_bytes = len(frame)
         if (
             handler.is_brief
@@ -132,27 +133,14 @@ class Dispatcher:
         """Put a gate before a new connection whose listener asks for a login."""
         listener = connection.listener
         if listener.protocol.startswith("SASL_"):
-            from odradek.broker.network.sasl_gate import Gate
+            from odradek.broker.network.sasl_gate import SaslGate
 
-            connection.gate = Gate(
+            connection.gate = SaslGate(
                 self.services.security.sasl_listener(listener.name),
                 connection,
                 partial(self._answer_versions, connection),
                 self.metrics,
             )
-
-    def context(self, connection: Connection, header: RequestHeader) -> RequestContext:
-        """Return the surroundings of a request for its handler."""
-        return RequestContext(
-            self.services.security.authorizer,
-            connection.listener,
-            connection.client_host,
-            header.api_version,
-            header.correlation_id,
-            header.client_id or "",
-            header.api_key,
-            connection.client,
-        )
 
     def _answer_versions(
         self, connection: Connection, frame: memoryview, header: RequestHeader
@@ -175,7 +163,9 @@ class Dispatcher:
             request, _ = decode_prefix(
                 handler.request, version, frame, header.body, ALLOWANCE_BYTES
             )
-            answer = handler.handle(self.services, self.context(connection, header), request)
+            answer = handler.handle(
+                self.services, context_of(self.services, connection, header), request
+            )
         return encode_response(answer, version, header.correlation_id), not answer.error_code
 
     def _handler(self, header: RequestHeader) -> Handler | None:
@@ -203,14 +193,18 @@ class Dispatcher:
         reason = f"request for {name} (key {header.api_key}) version {header.api_version}"
         self.refuse(connection, ProtocolError(f"{reason}, which is not served"))
 
-    def charge(self, context: RequestContext, size_bytes: int) -> Charge:
-        """Begin to count the cost of a request, from now on."""
-        from odradek.broker.security.quotas.charge import Charge
+    def _charged(
+        self,
+        connection: Connection,
+        handler: Handler,
+        header: RequestHeader,
+        frame: memoryview,
+        begun_ns: int,
+    ) -> Serving:
+        """Serve a request that is charged to its client's quotas."""
+        from odradek.broker.network.charging import ChargedServing
 
-        quotas = self.quotas.clients
-        assert quotas is not None
-        user, client_id = context.principal.name, context.client_id
-        return Charge(quotas, user, client_id, context.api_key, size_bytes, begin_ns())
+        return ChargedServing(self, connection, handler, header, frame, begun_ns)
 
     def _send_later(
         self, connection: Connection, awaited: Awaitable[list[Chunk] | None]

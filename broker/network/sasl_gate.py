@@ -37,7 +37,7 @@ _SIZE_OPTION = "sasl.server.max.receive.size"
 _AGAIN_INTERVAL_S = 1.0
 
 
-class Gate:
+class SaslGate:
     """Guards one connection; the event loop owns it."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Gate:
         self._stop_timer()
         again = "" if self._session is None else "re"
         self._count(f"successful_{again}authentication")
-        if not again and not session.is_told:
+        if not again and not session.gets_lifetime:
             self._count("successful_authentication_no_reauth")
         connection = self._connection
         logger.debug(

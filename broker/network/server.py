@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.hosts import addresses
 from odradek.broker.hosts.limits import HostLimits
 from odradek.broker.hosts.listener import Listener
-from odradek.broker.loop.rate_limiter import Turns
+from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.dispatch import Dispatcher
@@ -55,7 +55,7 @@ class Server:
         # Set whenever a connection has gone.
         self._freed = asyncio.Event()
         # max.connection.creation.rate, by listener and, as "", of all listeners together.
-        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
+        self._limiters: defaultdict[str, RateLimiter] = defaultdict(RateLimiter)
         # Used for the quotas of addresses; set before connections are accepted.
         self.quotas: QuotaTable | None = None
         self._held_back: set[socket.socket] = set()
@@ -80,8 +80,8 @@ class Server:
         """
         sockets = addresses.bind(listener.host, listener.port)
         port = sockets[0].getsockname()[1]
-        told = listener.advertised_host, listener.advertised_port or port
-        bound = Listener(listener.name, listener.host, port, *told, listener.protocol)
+        advertised = listener.advertised_host, listener.advertised_port or port
+        bound = Listener(listener.name, listener.host, port, *advertised, listener.protocol)
         self._sockets += [(bound, one) for one in sockets]
         return bound
 
@@ -153,8 +153,8 @@ class Server:
             address = addresses.plain_address(name[0]), name[1]
             if self._holds_back(client, address[0]):
                 self.refused[listener.name] += 1
-                for turns in ("", listener.name):  # a refused connection takes no turn
-                    self._turns[turns].give_back(self._rate(turns))
+                for whose in ("", listener.name):  # a refused connection takes no turn
+                    self._limiters[whose].give_back(self._rate(whose))
                 continue
             await self._limits.follow(self._config())
             if not self._admits(address):
@@ -247,10 +247,10 @@ class Server:
 
     def _delay_s(self, listener: str, now_s: float) -> float:
         """Take a turn of all listeners and of this one, or return how long to wait for both."""
-        turns = [(self._turns[name], self._rate(name)) for name in ("", listener)]
-        delay_s = max(one.delay_s(rate, now_s) for one, rate in turns)
+        limiters = [(self._limiters[name], self._rate(name)) for name in ("", listener)]
+        delay_s = max(one.delay_s(rate, now_s) for one, rate in limiters)
         if not delay_s:
-            for one, rate in turns:
+            for one, rate in limiters:
                 one.take(rate, now_s)
         return delay_s
 

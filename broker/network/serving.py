@@ -6,6 +6,8 @@ exception: a bug in a handler is logged with its trace and answered by closing t
     step()   decodes and handles a request, and encodes its answer if it is ready at once; for
              most APIs in slices of time (slices.py), so that other requests are served meanwhile
     end()    sends the answer, or waits for it
+
+While there are quotas, `ChargedServing` (charging.py) extends these steps.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.apis import Handler
+from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection
 from odradek.broker.handlers import Patient, Staged
 from odradek.broker.loop.disposal import free, hold_items
@@ -24,14 +27,14 @@ from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.encoding import Chunk
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.footprint import memory_max
-from odradek.protocol.frames import PRODUCE_KEY, RequestHeader, body_bytes, encode_response
+from odradek.protocol.frames import PRODUCE_KEY, RequestHeader, encode_response
 from odradek.protocol.pacing import coding
 
 if TYPE_CHECKING:
     from odradek.broker.network.connection import Connection
     from odradek.broker.network.dispatch import Dispatcher
     from odradek.broker.network.responses import Slot
-    from odradek.broker.security.quotas.charge import Charge
+    from odradek.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ class Closed:
 CLOSED = Closed()
 # The encoded answer, None when the client wants no answer, or an answer that is not ready yet.
 Outcome = list[Chunk] | None | Awaitable[Any] | Closed
+# Returns an answer that counts the time of its steps.
+Meter = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 class Serving:
@@ -58,7 +63,6 @@ class Serving:
     __slots__ = (
         "_answered",
         "_begun_ns",
-        "_charge",
         "_connection",
         "_dispatcher",
         "_frame",
@@ -81,7 +85,6 @@ class Serving:
         self._dispatcher, self._connection = dispatcher, connection
         self._handler, self._header, self._frame = handler, header, frame
         self._begun_ns = begun_ns
-        self._charge: Charge | None = None
         # The place of the response, once it is reserved.
         self._slot: Slot | None = None
         # Runs the steps in slices; None where the request is served in one piece.
@@ -115,31 +118,22 @@ class Serving:
             if answered is None:
                 return self._answer()
             response = answered.result()
-            if response is None:
-                self._settle(None)
-                return None
-            return self._encode(response)
+            return None if response is None else self._encode(response)
         except CloseConnection as close:
-            self._settle_unanswered()
             self._connection.refuse(str(close))
         except Exception:
-            self._settle_unanswered()
             self._fail()
         return CLOSED
 
     def pause(self) -> None:
-        """Stop counting time."""
-        if self._charge is not None:
-            self._charge.pause()
+        """Note that the request stands still."""
 
     def resume(self) -> None:
-        """Begin to count time again."""
-        if self._charge is not None:
-            self._charge.resume()
+        """Note that the request continues."""
 
     def end(self, outcome: Outcome) -> None:
         """Send the outcome of a step, or wait for it."""
-        connection, charge = self._connection, self._charge
+        connection = self._connection
         if isinstance(outcome, Closed):
             return
         if outcome is not None and not isinstance(outcome, list):
@@ -157,8 +151,6 @@ class Serving:
             slot = connection.reply(outcome)
             if slot is not None:
                 self._observe(slot)
-        if charge is not None and outcome is not None:
-            charge.close()
         if slot is None:
             self._dispatcher.metrics.times[self._header.api_key].observe(self._begun_ns)
 
@@ -185,23 +177,22 @@ class Serving:
         # A Produce request is mostly records, whose memory is freed as soon as they are written.
         if is_large and self._slices is not None and header.api_key != PRODUCE_KEY:
             self._hold(request)
-        context = dispatcher.context(self._connection, header)
         dispatcher.metrics.count_request(header.api_key, header.api_version)
-        if dispatcher.quotas.clients is not None:
-            size_bytes = len(frame) - header.body
-            self._charge = context.charge = dispatcher.charge(context, size_bytes)
+        context = self._context(len(frame) - header.body)
         answer = handler.handle(dispatcher.services, context, request)
         if answer is None:
-            self._settle(None)
             return None
         if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
             awaited: Awaitable[Any] = answer
             return awaited
         return self._encode(answer)
 
+    def _context(self, size_bytes: int) -> RequestContext:
+        """Return the surroundings of the request, of a size without its header."""
+        return context_of(self._dispatcher.services, self._connection, self._header)
+
     def _encode(self, answer: Any) -> list[Chunk]:
         header = self._header
-        self._settle(answer)
         chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
         if self._slices is not None and sum(map(len, chunks)) > _FREED_AT_ONCE_MAX_BYTES:
             self._hold(answer)
@@ -217,19 +208,15 @@ class Serving:
         """Decode or encode, in slices where the request is served in slices."""
         return code(*arguments) if self._slices is None else coding(code, *arguments)
 
-    def _await(self, answer: Awaitable[Any]) -> None:
+    def _await(self, answer: Awaitable[Any], meter: Meter | None = None) -> None:
         """Reserve the response's place, and continue when the answer is ready."""
-        connection, charge = self._connection, self._charge
+        connection = self._connection
         is_produce = self._header.api_key == PRODUCE_KEY
         steps = answer
         if self._slices is not None and not isinstance(answer, asyncio.Future):
             steps = Sliced(answer, self._slices, self.pause, self.resume)
-        if charge is not None:
-            if is_produce:
-                charge.settle_produce(is_answered=True)
-                self._mute(charge)
-            charge.pause()
-            steps = charge.metered(steps)
+        if meter is not None:
+            steps = meter(steps)
         awaited = asyncio.ensure_future(steps)
         slot = self._slot
         if slot is None:
@@ -265,27 +252,6 @@ class Serving:
         slot.times = self._dispatcher.metrics.times[self._header.api_key]
         slot.begun_ns = self._begun_ns
 
-    def _settle(self, answer: Any) -> None:
-        """Count the request against its client's quotas, and hold it back once it is answered."""
-        charge = self._charge
-        if charge is not None:
-            charge.settle(answer, lambda: body_bytes(answer, self._header.api_version))
-            self._mute(charge)
-
-    def _settle_unanswered(self) -> None:
-        """Count a request whose connection is closed instead of an answer, as Kafka does.
-
-        Some of its batches may have been appended: a client that wants no answers could put a
-        wrong batch into each request, and would escape its quota.
-        """
-        if self._charge is not None:
-            self._charge.settle(None, lambda: 0)
-
-    def _mute(self, charge: Charge) -> None:
-        mute_s = charge.take_mute_s()
-        if mute_s:
-            self._connection.mute(mute_s)
-
     def _fail(self) -> None:
         self._dispatcher.metrics.failed_requests += 1
         name = self._handler.api.name
@@ -298,3 +264,19 @@ class Serving:
             ErrorCode.UNKNOWN_SERVER_ERROR.name,
         )
         self._connection.refuse(f"an internal error while serving {name}")
+
+
+def context_of(
+    services: Services, connection: Connection, header: RequestHeader
+) -> RequestContext:
+    """Return the surroundings of a request for its handler."""
+    return RequestContext(
+        services.security.authorizer,
+        connection.listener,
+        connection.client_host,
+        header.api_version,
+        header.correlation_id,
+        header.client_id or "",
+        header.api_key,
+        connection.client,
+    )

@@ -63,17 +63,17 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object; arguments of types that JSON does not have become text."""
-        told: dict[str, object] = {
+        entry: dict[str, object] = {
             "time": _moment(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         for name, value in _fields(record):
-            told[name if name not in _OWN else f"{name}_"] = value
+            entry[name if name not in _OWN else f"{name}_"] = value
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
 
 
 def set_up(level: str, form: str) -> None:
@@ -94,8 +94,8 @@ def set_up(level: str, form: str) -> None:
 def as_json(message: str, **fields: object) -> str:
     """Return a line for a message outside of the log."""
     now = _moment(datetime.now(UTC).timestamp())
-    told = {"time": now, "level": "INFO", "logger": __name__, "message": message, **fields}
-    return json.dumps(told, default=str, ensure_ascii=False)
+    entry = {"time": now, "level": "INFO", "logger": __name__, "message": message, **fields}
+    return json.dumps(entry, default=str, ensure_ascii=False)
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

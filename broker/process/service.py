@@ -40,7 +40,7 @@ class ServiceSocket:
         if address.startswith("@"):
             address = "\0" + address[1:]
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-                told.sendto("\n".join(lines).encode(), address)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto("\n".join(lines).encode(), address)
         except OSError as error:
             logger.warning("could not notify the service manager socket=%s: %s", address, error)

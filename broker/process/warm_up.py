@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 # Importing it compiles or loads all kernels of the cleaner.
 _CLEANER = "odradek.cleaner.passes.clean"
-_LOOKS = "odradek.protocol.record_kernels"
+_RECORDS = "odradek.protocol.record_kernels"
 # The records that plain twins check before the log's kernels are loaded. A twin takes 2 us longer
 # for a record than a kernel. Loading takes half a second of a processor, in which a round trip
 # takes twice as long, and one in a hundred 5 ms. So it waits until the twins have lost a tenth of
@@ -38,7 +38,7 @@ def warm_up() -> None:
     """Load or compile every kernel, and make the log use its own."""
     load_log_kernels()
     load_cleaner_kernels()
-    load_look_kernels()
+    load_record_kernels()
 
 
 def load_log_kernels() -> None:
@@ -51,9 +51,9 @@ def load_cleaner_kernels() -> None:
     _load("cleaner", lambda: importlib.import_module(_CLEANER))
 
 
-def load_look_kernels() -> None:
+def load_record_kernels() -> None:
     """Load the kernels that find records in large batches; returns at once if they are loaded."""
-    _load("looks", lambda: importlib.import_module(_LOOKS))
+    _load("records", lambda: importlib.import_module(_RECORDS))
 
 
 class Demand:

@@ -3,6 +3,14 @@
 Each batch is checked and appended in its turn on the event loop. Batches that take long to check
 go to a thread, all of a request together, and are appended when they come back. Later requests of
 the same client wait for that, so that its batches keep their order.
+
+Invariants:
+
+1. Each partition of a request has one response, at its own place; that of a batch in a thread is a
+   blank until `finish`.
+2. A batch is appended in the step of the loop in which its topic, its log and, after a thread, its
+   transaction were looked up.
+3. `touched` has the logs that got a batch, and no others.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ A batch of a few kilobytes may unpack to 64 MiB, and recompressing that may take
 threads check such batches, one request after the other, so that only two are unpacked at a time.
 
 Clients take turns: a client with many such batches delays others by only one of them.
+
+Invariants:
+
+1. At most two requests are checked at a time.
+2. The checks of one client begin in the order in which it asked for them.
 """
 
 from __future__ import annotations

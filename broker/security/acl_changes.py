@@ -17,17 +17,8 @@ from odradek.broker.loop.repeats import Repeats
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.store import MetadataStore, SecurityKind
 from odradek.broker.security.acl_search import AclSearch
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-    from_row,
-    to_row,
-)
-from odradek.broker.security.authorization import CLUSTER_NAME
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission, from_row, to_row
+from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.config.acl import AclConfig
 from odradek.protocol.errors import ErrorCode
@@ -133,7 +124,7 @@ class AclChanges:
                     f"Cannot remove more than {_CHANGED_MAX} acls in a single delete operation."
                 )
             if problem is None:
-                repeats.add(sum(map(_told_bytes, again)))
+                repeats.add(sum(map(_response_bytes, again)))
                 gone.update(dict.fromkeys(found))
             outcomes.append(found if problem is None else problem)
         if gone:
@@ -159,18 +150,18 @@ def _ordered(acls: Iterable[Acl]) -> list[Acl]:
     return sorted(acls, key=_IN_LISTS)
 
 
-def _told_bytes(acl: Acl) -> int:
+def _response_bytes(acl: Acl) -> int:
     """Return about how many bytes an entry takes in a response."""
     return len(acl.name) + len(acl.principal) + len(acl.host) + _NUMBERS_BYTES
 
 
 def _problem(acl: Acl) -> Created:
     """Return why an entry is not valid; None when it is."""
-    if acl.kind is AclKind.CLUSTER and acl.name != CLUSTER_NAME:
+    if acl.kind is ResourceKind.CLUSTER and acl.name != CLUSTER_NAME:
         return _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:
         return _invalid("Invalid empty resource name")
-    if acl.kind in (AclKind.UNKNOWN, AclKind.ANY):
+    if acl.kind in (ResourceKind.UNKNOWN, ResourceKind.ANY):
         return _invalid(f"Invalid resourceType {acl.kind.name}")
     if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
         return _invalid(f"Invalid patternType {acl.pattern.name}")
@@ -187,7 +178,7 @@ def _problem(acl: Acl) -> Created:
 
 
 def _filter_problem(which: AclFilter) -> Refusal | None:
-    if which.kind is AclKind.UNKNOWN or which.pattern is PatternType.UNKNOWN:
+    if which.kind is ResourceKind.UNKNOWN or which.pattern is PatternType.UNKNOWN:
         return _invalid("Unknown patternFilter.")
     if which.operation is AclOperation.UNKNOWN or which.permission is Permission.UNKNOWN:
         return _invalid("Unknown entryFilter.")

@@ -14,16 +14,8 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from odradek.broker.security.acls import (
-    EVERYBODY,
-    WILDCARD,
-    Acl,
-    AclOperation,
-    PatternType,
-    Permission,
-)
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import EVERYBODY, WILDCARD, Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 
 # The operations of entries that allow an operation (IMPLIES_DESCRIBE and its like).
 _ALLOWED_BY: dict[int, frozenset[int]] = {
@@ -93,7 +85,7 @@ class AclIndex:
         self,
         principal: str,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         default: Rule,
@@ -113,7 +105,7 @@ class AclIndex:
         return deciding if allowing is None else Rule(True, f"MatchingAcl(acl={allowing})")
 
     def allows_any(
-        self, principal: str, host: str, operation: Operation, kind: ResourceKind
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceKind
     ) -> bool:
         """Return whether entries allow an operation on some resource of a kind.
 

@@ -1,7 +1,7 @@
 """Access control entries: each allows or denies one operation on resources to a principal.
 
-The codes are those of the protocol, as in Kafka's AclOperation, PatternType and
-AclPermissionType; other numbers become UNKNOWN.
+The codes are those of the protocol, as in Kafka's PatternType and AclPermissionType; other
+numbers become UNKNOWN.
 """
 
 from __future__ import annotations
@@ -10,37 +10,12 @@ import json
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
-from odradek.broker.security.authorization import ResourceKind
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 
 # In an ACL, any host; as a literal name, any resource of its kind.
 WILDCARD = "*"
 # The principal of ACLs for everybody; "*" of another type is an ordinary name.
 EVERYBODY = "User:*"
-
-
-class AclOperation(IntEnum):
-    """The operation of an ACL; ANY appears in filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
 
 
 class PatternType(IntEnum):
@@ -70,28 +45,11 @@ class Permission(IntEnum):
         return cls.UNKNOWN
 
 
-class AclKind(IntEnum):
-    """The kind of resources in a request about ACLs; ANY appears in filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = ResourceKind.TOPIC
-    GROUP = ResourceKind.GROUP
-    CLUSTER = ResourceKind.CLUSTER
-    TRANSACTIONAL_ID = ResourceKind.TRANSACTIONAL_ID
-    DELEGATION_TOKEN = ResourceKind.DELEGATION_TOKEN
-    USER = ResourceKind.USER
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclKind:
-        return cls.UNKNOWN
-
-
 @dataclass(frozen=True, slots=True)
 class Acl:
     """An entry (StandardAcl). Equal entries are the same entry."""
 
-    kind: AclKind
+    kind: ResourceKind
     name: str
     pattern: PatternType
     principal: str  # "User:ann"
@@ -103,7 +61,7 @@ class Acl:
     def is_vague(self) -> bool:
         """Whether it contains ANY or MATCH, which are for filters only."""
         return (
-            self.kind is AclKind.ANY
+            self.kind is ResourceKind.ANY
             or self.pattern in (PatternType.ANY, PatternType.MATCH)
             or self.operation is AclOperation.ANY
             or self.permission is Permission.ANY
@@ -122,7 +80,7 @@ class Acl:
 class AclFilter:
     """A filter of entries; None and ANY match every value (AclBindingFilter)."""
 
-    kind: AclKind
+    kind: ResourceKind
     name: str | None
     pattern: PatternType
     principal: str | None
@@ -133,7 +91,7 @@ class AclFilter:
     def matches(self, acl: Acl) -> bool:
         """Return whether an entry matches."""
         return (
-            (self.kind is AclKind.ANY or self.kind is acl.kind)
+            (self.kind is ResourceKind.ANY or self.kind is acl.kind)
             and self._matches_name(acl)
             and (self.principal is None or self.principal == acl.principal)
             and (self.host is None or self.host == acl.host)
@@ -165,7 +123,7 @@ def from_row(text: str) -> Acl:
     try:
         kind, name, pattern, principal, host, operation, permission = json.loads(text)
         return Acl(
-            AclKind[kind], name, PatternType[pattern], principal, host,
+            ResourceKind[kind], name, PatternType[pattern], principal, host,
             AclOperation[operation], Permission[permission],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:

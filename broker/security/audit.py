@@ -20,8 +20,7 @@ from logging.handlers import WatchedFileHandler
 from odradek.broker.api_table import BY_KEY
 from odradek.broker.process.logs import JsonFormatter, TextFormatter
 from odradek.broker.security.acl_index import Rule
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.config.errors import ConfigError
 
 # Kafka's name of the logger, so that Kafka's settings of its level or target apply here.
@@ -36,25 +35,25 @@ logger = logging.getLogger(LOGGER)
 
 def note(
     requester: Requester,
-    operation: Operation,
+    operation: AclOperation,
     kind: ResourceKind,
     name: str,
     rule: Rule,
     *,
-    is_told: bool,
+    is_asked_for: bool,
     references: int,
 ) -> None:
     """Log a decision; `references` is the number of times the request names the resource."""
     level = _TRACE
-    if is_told:
+    if is_asked_for:
         level = logging.DEBUG if rule.allowed else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    told = requester.noted.told.get(level, 0)
-    if told >= _LINES_MAX:
+    logged = requester.noted.logged.get(level, 0)
+    if logged >= _LINES_MAX:
         _leave_out(requester, level)
         return
-    requester.noted.told[level] = told + 1
+    requester.noted.logged[level] = logged + 1
     logger.log(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
@@ -88,8 +87,9 @@ class AuditFile:
                 f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
                 "or let the broker write there"
             ) from error
-        told = [one.formatter for one in logging.getLogger().handlers]
-        is_json = any(isinstance(one, JsonFormatter) for one in told)  # as in the broker's log
+        formatters = [one.formatter for one in logging.getLogger().handlers]
+        # In the form of the broker's log.
+        is_json = any(isinstance(one, JsonFormatter) for one in formatters)
         self._handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
         logger.addHandler(self._handler)
         logger.propagate = False

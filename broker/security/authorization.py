@@ -11,19 +11,55 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from odradek.broker.security.authorized_operations import Operation
 from odradek.broker.security.principals import Principal
 
 
-class ResourceKind(IntEnum):
-    """The kind of the resource of an ACL (ResourceType)."""
+class AclOperation(IntEnum):
+    """An operation that an ACL allows or denies; other numbers become UNKNOWN.
 
+    ANY appears in filters of ACLs only, ALL also in ACLs; a request asks for one of the others.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclOperation:
+        return cls.UNKNOWN
+
+
+class ResourceKind(IntEnum):
+    """The kind of a resource (ResourceType); other numbers become UNKNOWN.
+
+    ANY appears in filters of ACLs only; a request asks about one of the others.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceKind:
+        return cls.UNKNOWN
 
 
 # The name of the one resource of kind CLUSTER (Resource.CLUSTER_NAME).
@@ -34,7 +70,7 @@ CLUSTER_NAME = "kafka-cluster"
 class Noted:
     """The number of decisions on one request that the audit log has, by level."""
 
-    told: dict[int, int] = field(default_factory=dict)
+    logged: dict[int, int] = field(default_factory=dict)
     # The number of further decisions, past the bound of lines, that no line has reported yet.
     left_out: dict[int, int] = field(default_factory=dict)
 
@@ -62,7 +98,7 @@ class Authorizer(Protocol):
     def may(
         self,
         requester: Requester,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -81,7 +117,7 @@ class Authorizer(Protocol):
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         names: Set[str],
     ) -> bool:
@@ -91,7 +127,7 @@ class Authorizer(Protocol):
         because the audit log wants each decision.
         """
 
-    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, requester: Requester, operation: AclOperation, kind: ResourceKind) -> bool:
         """Return whether an operation is allowed on at least one resource of a kind.
 
         Authorizer.authorizeByResourceType (KIP-679).

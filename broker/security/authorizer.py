@@ -18,8 +18,7 @@ from odradek.broker.security.acl_index import (
 )
 from odradek.broker.security.acls import Acl
 from odradek.broker.security.audit import note, notes_allowed
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.principals import Principal
 
 # The number of decisions that are remembered, each some hundred bytes. Names longer than those of
@@ -72,7 +71,7 @@ class AclAuthorizer:
     def may(
         self,
         requester: Requester,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -99,15 +98,23 @@ class AclAuthorizer:
             self._counts.allowed += 1
         else:
             self._counts.denied += 1
-        is_told = logs_allowed if rule.allowed else logs_denied
-        note(requester, operation, kind, name, rule, is_told=is_told, references=references)
+        is_asked_for = logs_allowed if rule.allowed else logs_denied
+        note(
+            requester,
+            operation,
+            kind,
+            name,
+            rule,
+            is_asked_for=is_asked_for,
+            references=references,
+        )
         return rule.allowed
 
     def has_allowed(
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         names: Set[str],
     ) -> bool:
@@ -121,7 +128,7 @@ class AclAuthorizer:
         self._counts.allowed += len(names)
         return True
 
-    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, requester: Requester, operation: AclOperation, kind: ResourceKind) -> bool:
         """Return whether an operation is allowed on at least one resource of a kind."""
         if self.may(requester, operation, kind, _ANY_NAME, logs_denied=False, references=0):
             return True
@@ -136,15 +143,20 @@ class AclAuthorizer:
         return allowed
 
     def _rule(
-        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        kind: ResourceKind,
+        name: str,
     ) -> Rule:
-        told = str(principal)
-        if told in self._super_users:
+        principal_name = str(principal)
+        if principal_name in self._super_users:
             return SUPER_USER
-        return self._index.rule(told, host, operation, kind, name, self._default)
+        return self._index.rule(principal_name, host, operation, kind, name, self._default)
 
     def _forget_decisions(self) -> None:
-        self._rules: dict[tuple[Principal, str, Operation, ResourceKind, str], Rule] = {}
+        self._rules: dict[tuple[Principal, str, AclOperation, ResourceKind, str], Rule] = {}
         # The names of the resources that these decisions allow.
-        self._allowed: dict[tuple[Principal, str, Operation, ResourceKind], set[str]] = {}
-        self._any: dict[tuple[Principal, str, Operation, ResourceKind], bool] = {}
+        self._allowed: dict[tuple[Principal, str, AclOperation, ResourceKind], set[str]] = {}
+        self._any: dict[tuple[Principal, str, AclOperation, ResourceKind], bool] = {}

@@ -100,9 +100,9 @@ def _written(one: ScramCredential) -> str:
 
 def _read(name: str, value: str) -> ScramCredential:
     try:
-        told = json.loads(value)
-        salt, stored, server = (_bytes(told[k]) for k in ("salt", "stored_key", "server_key"))
-        return ScramCredential(salt, stored, server, int(told["iterations"]))
+        fields = json.loads(value)
+        salt, stored, server = (_bytes(fields[k]) for k in ("salt", "stored_key", "server_key"))
+        return ScramCredential(salt, stored, server, int(fields["iterations"]))
     except (ValueError, KeyError, TypeError):
         raise MetadataError(f"the SCRAM credential {name} cannot be read") from None
 

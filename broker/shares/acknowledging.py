@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from odradek.broker.coordination.effects import Token
 from odradek.broker.shares.batches import RecordState, StateBatch
 from odradek.broker.shares.in_flight import Delivery, InFlightBatch
-from odradek.broker.shares.partition import Done, Failure, Outcome, SharePartition
+from odradek.broker.shares.outcomes import Done, Failure, Outcome
+from odradek.broker.shares.partition import SharePartition
 from odradek.protocol.errors import ErrorCode
 
 _INVALID = ErrorCode.INVALID_RECORD_STATE

@@ -2,7 +2,7 @@
 
 A partition takes part in a fetch if records of it can be acquired and no other fetch is reading
 its log. The partitions share the fetch's limit of bytes evenly, and have one limit of records
-together. A waiting fetch looks again when one of its logs grows, and when records of one of its
+together. A delayed fetch looks again when one of its logs grows, and when records of one of its
 share-partitions have become available.
 
 Kafka's sources: DelayedShareFetch, ShareFetchUtils, PartitionMaxBytesStrategy.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.purgatory import Purgatory
 from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.reading import aborted_spans, read_batches
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import TopicPartition
@@ -134,7 +134,7 @@ class ShareFetch:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-        waiter = self.purgatory.park(
+        delayed = self.purgatory.park(
             [served.log for _, served in self.parts],
             1,
             self.wanted.wait_ms,
@@ -143,13 +143,13 @@ class ShareFetch:
             is_committed=self.wanted.is_committed,
         )
         for _, served in self.parts:
-            served.waiters.add(waiter)
+            served.delayed.add(delayed)
         try:
             await woken
         finally:
-            self.purgatory.cancel(waiter)
+            self.purgatory.cancel(delayed)
             for _, served in self.parts:
-                served.waiters.discard(waiter)
+                served.delayed.discard(delayed)
         return self.fetched
 
     async def _finish(

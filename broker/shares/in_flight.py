@@ -5,6 +5,12 @@ same state, the batch has one delivery; when their states differ, each offset ge
 change is made at once; it is settled when it is stored, or undone when it could not be stored.
 
 Kafka's sources: InFlightBatch, InFlightState.
+
+Invariants:
+
+1. A delivery has at most one change on its way to be stored.
+2. A batch has either one delivery, or one for each of its offsets.
+3. A record that the broker has archived stays archived, whether changes can be stored or not.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from __future__ import annotations
 from odradek.broker.shares.acknowledging import part_at_start
 from odradek.broker.shares.batches import RecordState, StateBatch
 from odradek.broker.shares.in_flight import Delivery
-from odradek.broker.shares.partition import Outcome, SharePartition, Ticket, Wake
+from odradek.broker.shares.outcomes import Outcome, Ticket, Wake
+from odradek.broker.shares.partition import SharePartition
 
 
 def expire(partition: SharePartition, now_ms: int) -> list[Outcome]:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from odradek.broker.coordination.effects import Token
 from odradek.broker.shares.batches import RecordState, StateBatch
 from odradek.broker.shares.in_flight import Delivery, InFlightBatch, Lock
+from odradek.broker.shares.outcomes import Done, Failure, Outcome, Ticket, Wake, Write
 from odradek.broker.shares.state_records import ShareState
-from odradek.protocol.errors import ErrorCode
 
 NO_OFFSET = -1
 # The most that a group may set for group.share.partition.max.record.locks.
@@ -42,48 +42,6 @@ class PartitionConfig:
     # The most offsets of a batch in flight, as each may get its own delivery: batches of the log
     # and of stored states may span millions. Kafka has no limit.
     batch_max: int = _BATCH_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The reason why an acknowledgement was not taken."""
-
-    error: ErrorCode
-    message: str
-
-
-@dataclass(slots=True)
-class Ticket:
-    """Changes on their way to be stored, and the token of the request that waits for them."""
-
-    changes: list[tuple[Delivery, StateBatch]] = field(default_factory=list)
-    token: Token = None
-    # Whether the changes stand even if they cannot be stored: locks have expired.
-    is_settled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Store a change of the state, then call `written` with the ticket."""
-
-    change: ShareState
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Answer a request: its acknowledgements are stored, or have failed."""
-
-    token: Token
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Wake waiting fetches: records may have become available."""
-
-
-Outcome = Write | Done | Wake
 
 
 @dataclass(slots=True)

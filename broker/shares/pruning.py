@@ -12,7 +12,7 @@ import logging
 
 from odradek.broker.errors import EXPLAINED
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state_records import Snapshot, decode_record
+from odradek.broker.shares.state_records import ShareSnapshot, decode_record
 from odradek.broker.topics.names import SHARE_GROUP_STATE
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
@@ -67,7 +67,7 @@ async def _last_snapshots(log: Log, end: int) -> dict[SharePartitionKey, int]:
                 read = decode_record(record.key or b"", record.value)
             except ProtocolError:
                 continue  # Loading has logged it.
-            if isinstance(read, Snapshot):
+            if isinstance(read, ShareSnapshot):
                 found.pop(read.key, None)
                 if read.state is not None:
                     found[read.key] = record.offset

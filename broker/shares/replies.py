@@ -12,11 +12,10 @@ from typing import Protocol
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.java import string_length
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.shares.acknowledging import Acknowledgement, AcknowledgeType
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.sessions import TopicPartition
 from odradek.broker.shares.shares import Shares
 from odradek.broker.topics.registry import Topics
@@ -61,7 +60,7 @@ def problem(
         return ErrorCode.UNSUPPORTED_VERSION
     if group_id is None:
         return ErrorCode.INVALID_REQUEST
-    if not context.may(Operation.READ, ResourceKind.GROUP, group_id):
+    if not context.may(AclOperation.READ, ResourceKind.GROUP, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not member_id:
         return ErrorCode.INVALID_REQUEST
@@ -157,10 +156,10 @@ def readable(
     ids = {partition.topic_id for partition in paced(partitions)}
     topics = (services.topics.by_id(topic_id) for topic_id in paced(ids))
     names = [topic.name for topic in topics if topic is not None]
-    return context.permitted(Operation.READ, ResourceKind.TOPIC, names)
+    return context.permitted(AclOperation.READ, ResourceKind.TOPIC, names)
 
 
-def told(failure: Failure | None) -> tuple[ErrorCode, str | None]:
+def code_and_message(failure: Failure | None) -> tuple[ErrorCode, str | None]:
     """Return the error code and the message of a partition's result."""
     if failure is None:
         return ErrorCode.NONE, None

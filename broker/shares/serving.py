@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from odradek.broker.errors import EXPLAINED, code_of, message_of
-from odradek.broker.fetch.purgatory import Purgatory, Waiter
+from odradek.broker.fetch.purgatory import DelayedFetch, Purgatory
 from odradek.broker.shares import locks
 from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge, release
 from odradek.broker.shares.batches import cut
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure, Outcome, SharePartition, Ticket, Wake, Write
+from odradek.broker.shares.outcomes import Failure, Outcome, Ticket, Wake, Write
+from odradek.broker.shares.partition import SharePartition
 from odradek.broker.shares.settings import ShareSettings
 from odradek.broker.shares.starting import start_offset
 from odradek.broker.shares.state_coordinator import ShareStateCoordinator
@@ -60,7 +61,7 @@ class Served:
     """A share-partition in use; its owner is SharePartitions."""
 
     __slots__ = (
-        "_around", "_handle", "is_dropped", "is_reading", "key", "log", "partition", "waiters",
+        "_around", "_handle", "delayed", "is_dropped", "is_reading", "key", "log", "partition",
     )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, log: Log, around: Surroundings) -> None:
@@ -69,7 +70,7 @@ class Served:
         # A fetch reads the log in a thread; others wait, so that they do not read the same data.
         self.is_reading = False
         self.is_dropped = False
-        self.waiters: set[Waiter] = set()
+        self.delayed: set[DelayedFetch] = set()
         self._handle: TimerHandle | None = None
 
     def clock_ms(self) -> int:
@@ -82,9 +83,9 @@ class Served:
         return not self.is_reading and not self.is_dropped
 
     def wake(self) -> None:
-        """Let the waiting fetches look again."""
-        for waiter in self.waiters:
-            self._around.purgatory.reconsider(waiter)
+        """Let the delayed fetches look again."""
+        for fetch in self.delayed:
+            self._around.purgatory.reconsider(fetch)
 
     def watch(self) -> None:
         """Start the timer of locks, after records were acquired."""
@@ -93,7 +94,7 @@ class Served:
             self._wait(partition.config().lock_duration_ms)
 
     def close(self) -> None:
-        """Stop serving: cancel the timer, and wake the waiting fetches."""
+        """Stop serving: cancel the timer, and wake the delayed fetches."""
         self.is_dropped = True
         if self._handle is not None:
             self._handle.cancel()
@@ -237,18 +238,18 @@ class SharePartitions:
     async def _restore(self, served: Served) -> Failure | None:
         key, log, around = served.key, served.log, self.around
         await around.states.is_loaded.wait()
-        answer = around.states.read(key, log.leader_epoch)
-        told = answer if isinstance(answer, StateAnswer) else await answer
-        failure = failure_of(told, "read")
+        asked = around.states.read(key, log.leader_epoch)
+        answer = asked if isinstance(asked, StateAnswer) else await asked
+        failure = failure_of(answer, "read")
         if failure is not None:
             return failure
         settings = around.settings.of
         try:
             start = await start_offset(
-                log, told.state, settings(key.group_id).auto_offset_reset, around.now_ms()
+                log, answer.state, settings(key.group_id).auto_offset_reset, around.now_ms()
             )
             # A crash may have lost records whose state was stored: states past the end are cut.
-            state = replace(told.state, batches=cut(told.state.batches, log.log_end_offset))
+            state = replace(answer.state, batches=cut(answer.state.batches, log.log_end_offset))
             served.partition = SharePartition(
                 state, start, log.leader_epoch, lambda: settings(key.group_id).partition
             )
@@ -271,7 +272,7 @@ def failure_of(answer: StateAnswer, operation: str) -> Failure | None:
     error = answer.error
     if error is ErrorCode.NONE:
         return None
-    message = answer.told_of(operation)
+    message = answer.error_message(operation)
     if error in _UNAVAILABLE:
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     if error in _FENCED:

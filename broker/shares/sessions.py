@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import NamedTuple
 
+from odradek.broker.fetch.sessions import FIRST_EPOCH, next_epoch
 from odradek.protocol.errors import ErrorCode
 
-FIRST_EPOCH, FINAL_EPOCH = 0, -1
-_EPOCH_MAX = 2**31 - 1
+FINAL_EPOCH = -1
 # Kafka's clients have a connection for each member.
 SESSIONS_PER_CONNECTION_MAX = 10
 # Partitions beyond the number that exist, for deleted topics: each response lists their errors.
@@ -52,15 +52,15 @@ class ShareSession:
         self.connection = connection
         self.epoch = FIRST_EPOCH + 1  # expected in the next request
 
-    def tell(self, partition: TopicPartition, *, has_records: bool, has_failed: bool) -> bool:
+    def note(self, partition: TopicPartition, *, has_records: bool, has_failed: bool) -> bool:
         """Note a partition's result; return whether the response must include it."""
-        must_tell = self.partitions.get(partition, False)
+        is_owed = self.partitions.get(partition, False)
         if partition in self.partitions:
             if has_records:
                 del self.partitions[partition]  # Its next turn comes after all others.
             # The response after an error includes the partition, to show that the error is over.
             self.partitions[partition] = has_failed
-        return must_tell or has_records or has_failed
+        return is_owed or has_records or has_failed
 
 
 class ShareSessions:
@@ -190,8 +190,3 @@ class ShareSessions:
         count = added_count + sum(len(session.partitions) for session in held)
         missing_min = count - MISSING_PARTITIONS_MAX
         return missing_min > 0 and missing_min > self._partition_count()
-
-
-def next_epoch(epoch: int) -> int:
-    """Return the epoch of the request that follows one with a given epoch."""
-    return epoch + 1 if epoch < _EPOCH_MAX else FIRST_EPOCH + 1

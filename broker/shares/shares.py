@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from odradek.broker.clock import Clock
-from odradek.broker.coordination.seams import InternalTopic
+from odradek.broker.coordination.seams import InternalTopic, Time
 from odradek.broker.coordination.seams import Topics as TopicNames
 from odradek.broker.fetch.purgatory import Purgatory
 from odradek.broker.metadata.configs import Configs
@@ -33,8 +32,7 @@ class Shares:
         configs: Configs,
         purgatory: Purgatory,
         *,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
+        time: Time,
         is_enabled: Callable[[], bool],
     ) -> None:
         """`is_enabled` returns whether the feature share.version is in force."""
@@ -42,9 +40,10 @@ class Shares:
         self.settings = ShareSettings(configs)
         config = _state_config(configs.shares)
         self.pruner = StatePruner(topics)
-        self.states = ShareStateCoordinator(log, names, config, clock=clock, loop=loop)
+        self.states = ShareStateCoordinator(log, names, config, time=time)
+        loop, now_ms = asyncio.get_running_loop(), time.clock.now_ms
         self.partitions = SharePartitions(
-            Surroundings(topics, self.states, self.settings, purgatory, loop, clock.now_ms)
+            Surroundings(topics, self.states, self.settings, purgatory, loop, now_ms)
         )
         self.sessions = ShareSessions(
             lambda: configs.shares.group_share_max_share_sessions,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from odradek.broker.coordination.effects import Caller, Effect
 from odradek.broker.coordination.machine import Codec
 from odradek.broker.coordination.runtime import Answer, Runtime
-from odradek.broker.coordination.seams import InternalTopic, Loop, Topics, WallClock
+from odradek.broker.coordination.seams import InternalTopic, Time, Topics
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state_records import ShareState, decode_record, encode_record
 from odradek.broker.shares.state_shard import StateAnswer, StateConfig, StateShard
@@ -37,8 +37,7 @@ class ShareStateCoordinator:
         topics: Topics,
         config: StateConfig,
         *,
-        clock: WallClock,
-        loop: Loop,
+        time: Time,
     ) -> None:
         # The keys spread evenly over the machines, so each machine gets its part of the limit.
         states_max = max(config.states_max // max(log.partition_count, 1), 1)
@@ -46,14 +45,13 @@ class ShareStateCoordinator:
         # Until it is set, requests are refused with COORDINATOR_LOAD_IN_PROGRESS.
         self.is_loaded = asyncio.Event()
         self._topics = topics
-        self._clock = clock
+        self._clock = time.clock
         self._runtime = Runtime(
             "share group states",
             log,
             Codec(encode_record, decode_record),
             lambda partition: StateShard(self.config, self._partition_count),
-            clock=clock,
-            loop=loop,
+            time=time,
         )
 
     async def load(self) -> None:

@@ -45,7 +45,7 @@ class ShareState:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ShareSnapshot:
     """The whole state of a share-partition; None deletes it."""
 
     key: SharePartitionKey
@@ -53,14 +53,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class ShareUpdate:
     """A change since the snapshot; a start of -1 means that the start is unchanged."""
 
     key: SharePartitionKey
     change: ShareState
 
 
-Record = Snapshot | Update
+Record = ShareSnapshot | ShareUpdate
 
 
 def encode_record(record: Record) -> KeyValue:
@@ -68,7 +68,7 @@ def encode_record(record: Record) -> KeyValue:
 
     Raises ProtocolError when a group's id is longer than the format can hold.
     """
-    if isinstance(record, Update):
+    if isinstance(record, ShareUpdate):
         key = _encode_key(_UPDATE_KIND, ShareUpdateKey(**record.key._asdict()))
         change = record.change
         return key, _encode_value(
@@ -77,7 +77,7 @@ def encode_record(record: Record) -> KeyValue:
                 leader_epoch=change.leader_epoch,
                 start_offset=change.start_offset,
                 delivery_complete_count=change.delivery_complete_count,
-                state_batches=_told(change.batches),
+                state_batches=_as_stored(change.batches),
             )
         )
     key = _encode_key(_SNAPSHOT_KIND, ShareSnapshotKey(**record.key._asdict()))
@@ -93,7 +93,7 @@ def encode_record(record: Record) -> KeyValue:
             delivery_complete_count=state.delivery_complete_count,
             create_timestamp=state.create_timestamp_ms,
             write_timestamp=state.write_timestamp_ms,
-            state_batches=_told(state.batches),
+            state_batches=_as_stored(state.batches),
         )
     )
 
@@ -106,9 +106,9 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     kind = _version(key)
     if kind == _SNAPSHOT_KIND:
         whose = _decode_key(ShareSnapshotKey, key)
-        return Snapshot(whose, None if value is None else _decode_snapshot(value))
+        return ShareSnapshot(whose, None if value is None else _decode_snapshot(value))
     if kind == _UPDATE_KIND and value is not None:
-        return Update(_decode_key(ShareUpdateKey, key), _decode_update(value))
+        return ShareUpdate(_decode_key(ShareUpdateKey, key), _decode_update(value))
     return None
 
 
@@ -152,7 +152,7 @@ def _decode_update(data: bytes) -> ShareState:
     )
 
 
-def _told(batches: tuple[StateBatch, ...]) -> list[stored.StateBatch]:
+def _as_stored(batches: tuple[StateBatch, ...]) -> list[stored.StateBatch]:
     return [
         stored.StateBatch(
             first_offset=batch.first_offset,

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.runtime import Answer
 from odradek.broker.orders.maps import computed_ids, put_numbers
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state_coordinator import all_of
 from odradek.broker.shares.state_shard import StateAnswer
@@ -67,7 +67,7 @@ async def ask_each(
         for topic in paced(request.topics)
         for one in paced(topic.partitions)
     }
-    if not context.may_to_cluster(Operation.CLUSTER_ACTION):
+    if not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answers: Sequence[StateAnswer] = [StateAnswer(denied, denied.sentence)] * len(named)
         in_turn = _by_topic(named, answers, answer_of)
@@ -93,9 +93,9 @@ async def ask_each(
 def _by_topic(
     named: Iterable[SharePartitionKey],
     answers: Iterable[StateAnswer],
-    told: Callable[[int, StateAnswer], R],
+    result_of: Callable[[int, StateAnswer], R],
 ) -> dict[bytes, dict[int, R]]:
     results: dict[bytes, dict[int, R]] = {}
     for key, answer in paced(zip(named, answers, strict=True)):
-        results.setdefault(key.topic_id, {})[key.partition] = told(key.partition, answer)
+        results.setdefault(key.topic_id, {})[key.partition] = result_of(key.partition, answer)
     return results

@@ -5,6 +5,13 @@ function that replays the log; the request is answered when the log has the reco
 refuses a record, the machine is ahead of the log, and asks for a reload.
 
 Kafka's source: ShareCoordinatorShard.
+
+Invariants:
+
+1. The states are those that a replay of all decided records gives, in their order.
+2. An answer leaves when the log has all records that were decided before it.
+3. A request of an older leader, or with an older state epoch, is refused until the state is
+   deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from odradek.broker.coordination.effects import Effect, Persist, Reload, Reply, 
 from odradek.broker.coordination.seams import InTransaction
 from odradek.broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state_records import Record, ShareState, Snapshot, Update
+from odradek.broker.shares.state_records import Record, ShareSnapshot, ShareState, ShareUpdate
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.transactions import Marker
 
@@ -49,7 +56,7 @@ class StateAnswer:
     message: str | None = None
     state: ShareState = _UNKNOWN
 
-    def told_of(self, operation: str) -> str:
+    def error_message(self, operation: str) -> str:
         """Return the error message in the words of Kafka's PersisterStateManager."""
         return f"Error in {operation} state RPC. {self.message or self.error.sentence}"
 
@@ -116,7 +123,7 @@ class StateShard:
             create_timestamp_ms=now_ms,
             write_timestamp_ms=now_ms,
         )
-        return self._store([Snapshot(key, state)], token, StateAnswer())
+        return self._store([ShareSnapshot(key, state)], token, StateAnswer())
 
     def read(
         self, key: SharePartitionKey, leader_epoch: int, token: Token, now_ms: int
@@ -132,8 +139,8 @@ class StateShard:
         answer = StateAnswer(state=state)
         if leader_epoch in (NO_EPOCH, self._leader_epochs.get(key, NO_EPOCH)):
             return self._answer(token, answer)
-        told = replace(state, leader_epoch=leader_epoch, batches=())
-        return self._store([self._record(key, told, now_ms)], token, answer)
+        update = replace(state, leader_epoch=leader_epoch, batches=())
+        return self._store([self._record(key, update, now_ms)], token, answer)
 
     def write(
         self,
@@ -155,8 +162,8 @@ class StateShard:
             problem = StateAnswer(ErrorCode.INVALID_REQUEST, flaw)
         if problem is not None:
             return self._answer(token, problem)
-        told = replace(change, leader_epoch=self.states[key].leader_epoch)
-        return self._store([self._record(key, told, now_ms)], token, StateAnswer())
+        update = replace(change, leader_epoch=self.states[key].leader_epoch)
+        return self._store([self._record(key, update, now_ms)], token, StateAnswer())
 
     def summarize(self, key: SharePartitionKey, token: Token) -> list[Effect]:
         """Return a summary of a share-partition; one without state is no error."""
@@ -168,11 +175,11 @@ class StateShard:
         problem = self._negative(key) or self._unknown_topic(key)
         if problem is not None or key not in self.states:
             return self._answer(token, problem or StateAnswer())
-        return self._store([Snapshot(key, None)], token, StateAnswer())
+        return self._store([ShareSnapshot(key, None)], token, StateAnswer())
 
     def topics_deleted(self, topic_ids: Collection[bytes]) -> list[Effect]:
         """Delete the states of the partitions of deleted topics."""
-        gone = [Snapshot(key, None) for key in self.states if key.topic_id in topic_ids]
+        gone = [ShareSnapshot(key, None) for key in self.states if key.topic_id in topic_ids]
         return self._store(gone) if gone else []
 
     def snapshot_cold(self, now_ms: int) -> list[Effect]:
@@ -185,7 +192,7 @@ class StateShard:
             return []
         interval_ms = self.config.cold_snapshot_interval_ms
         cold = [
-            Snapshot(
+            ShareSnapshot(
                 key,
                 replace(
                     state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms
@@ -204,10 +211,10 @@ class StateShard:
             return
         if isinstance(record, InTransaction):
             stored = record.record
-            assert isinstance(stored, Snapshot | Update), "the codec decodes no others"
+            assert isinstance(stored, ShareSnapshot | ShareUpdate), "the codec decodes no others"
             record = stored
         key = record.key
-        if isinstance(record, Update):
+        if isinstance(record, ShareUpdate):
             _raise(self._leader_epochs, key, record.change.leader_epoch)
             known = self.states.get(key)
             self.states[key] = _merge(known, record.change) if known else record.change
@@ -251,9 +258,9 @@ class StateShard:
         if self._update_counts.get(key, 0) < self.config.updates_per_snapshot:
             batches = combine(change.batches, change.start_offset)
             epoch = known.snapshot_epoch
-            return Update(key, replace(change, snapshot_epoch=epoch, batches=batches))
+            return ShareUpdate(key, replace(change, snapshot_epoch=epoch, batches=batches))
         merged = _merge(known, change)
-        return Snapshot(
+        return ShareSnapshot(
             key,
             replace(
                 merged,

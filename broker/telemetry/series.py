@@ -41,7 +41,7 @@ _LABELS_MAX = 16
 _KEY_BYTES, _LABEL_BYTES = 300, 64
 _TEXT_CHARACTERS_MAX = 256
 # The kinds of attributes that become labels; printing others could take long.
-_TOLD = ("string_value", "bool_value", "int_value", "double_value")
+_LABEL_KINDS = ("string_value", "bool_value", "int_value", "double_value")
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -141,8 +141,8 @@ def _samples(
     is_delta = metric.HasField("sum") and metric.sum.aggregation_temporality == 1
     is_counter = metric.HasField("sum") and metric.sum.is_monotonic
     for point in points:
-        told = tuple(sorted(dict((*labels, *_labels(point.attributes))).items()))
-        key = Key(metric.name[:_TEXT_CHARACTERS_MAX], is_counter, told[:_LABELS_MAX])
+        all_labels = tuple(sorted(dict((*labels, *_labels(point.attributes))).items()))
+        key = Key(metric.name[:_TEXT_CHARACTERS_MAX], is_counter, all_labels[:_LABELS_MAX])
         yield Sample(key, _value(point), is_delta, _size_bytes(key))
 
 
@@ -164,4 +164,4 @@ def _labels(attributes: Sequence[KeyValue]) -> Labels:
 
 def _text(one: KeyValue) -> str:
     kind = one.value.WhichOneof("value")
-    return str(getattr(one.value, kind)) if kind in _TOLD else ""
+    return str(getattr(one.value, kind)) if kind in _LABEL_KINDS else ""

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # The least time that a trouble stays in /health, since a small write may succeed on a full disk.
 _SHOWN_MS = 30_000
 # The time between two log lines about a disk: it may refuse thousands of operations.
-_TOLD_MS = 30_000
+_LOG_INTERVAL_MS = 30_000
 _RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 30_000
 _PROBE = ".odradek-probe"
 
@@ -40,14 +40,14 @@ _PROBE = ".odradek-probe"
 class _Trouble:
     """Operations that a log directory's disk has refused lately, `count` of them.
 
-    `untold_count` refusals, with those of the broker's own probes, came after the last log line.
+    `unlogged_count` refusals, with those of the broker's own probes, came after the last log line.
     """
 
     last: StorageError
     last_ms: int
-    told_ms: int
+    logged_ms: int
     count: int = 1
-    untold_count: int = 0
+    unlogged_count: int = 0
 
 
 class Disks:
@@ -157,16 +157,16 @@ class Disks:
 
     def _tell(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
         """Count a refusal that is not the first, and log it if the last line is some time ago."""
-        trouble.untold_count += 1
+        trouble.unlogged_count += 1
         now_ms = self._now_ms()
-        if now_ms - trouble.told_ms >= _TOLD_MS:
+        if now_ms - trouble.logged_ms >= _LOG_INTERVAL_MS:
             logger.error(
                 "disk trouble continues directory=%s count=%d: %s",
                 path,
-                trouble.untold_count,
+                trouble.unlogged_count,
                 error,
             )
-            trouble.told_ms, trouble.untold_count = now_ms, 0
+            trouble.logged_ms, trouble.unlogged_count = now_ms, 0
 
     def _probe(self, paths: Sequence[Path]) -> list[tuple[Path, DiskFailure | None]]:
         """Return the error of a write to each directory, or None; runs in a thread."""

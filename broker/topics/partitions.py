@@ -77,6 +77,14 @@ class Wanted:
         return f"{self.record.name}-{self.number}"
 
 
+def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Return new partitions; raises the StorageError of one that could not be created."""
+    for one in opened:
+        if isinstance(one, OfflinePartition):
+            raise one.cause
+    return tuple(opened)
+
+
 class Partitions:
     """Creates, loads and deletes the logs of topics. The event loop owns it."""
 

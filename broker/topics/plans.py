@@ -8,16 +8,18 @@ in the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from odradek.broker.errors import Refusal
+from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import Wanted
 from odradek.config.broker import BrokerConfig
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
 from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.pacing import paced
 
 # QuorumController.MAX_RECORDS_PER_USER_OP: the most partitions that one request may create.
 PARTITIONS_PER_REQUEST_MAX = 10_000
@@ -60,6 +62,12 @@ class TopicPlan:
     overrides: Mapping[str, str]
     resolved: Resolved[TopicConfig]
 
+    @property
+    def partitions(self) -> list[Wanted]:
+        """Its partitions, to be opened."""
+        count, config = self.record.partition_count, self.resolved.config
+        return [Wanted(self.record, number, config) for number in range(count)]
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -69,6 +77,39 @@ class Surroundings:
     resolve: Callable[[Mapping[str, str]], Resolved[TopicConfig]]
     names: Collection[str]
     names_by_collision_key: Mapping[str, str]
+
+
+def plan_topics(
+    wanted: Iterable[NewTopic],
+    around: Surroundings,
+    accept: Callable[[TopicPlan], None],
+    *,
+    new_id: Callable[[], bytes],
+    now_ms: Callable[[], int],
+) -> list[TopicPlan | Explained]:
+    """Plan topics one after the other, each as if the topics before it existed already.
+
+    `accept` may refuse a planned topic by one of the errors in EXPLAINED.
+    """
+    outcomes: list[TopicPlan | Explained] = []
+    names = dict.fromkeys(around.names)
+    keys = dict(around.names_by_collision_key)
+    around = replace(around, names=names, names_by_collision_key=keys)
+    total = 0
+    for new in paced(wanted):
+        try:
+            check_total(total + 1)  # first, to save resolving settings of a million topics
+            plan = plan_topic(new, around, topic_id=new_id(), now_ms=now_ms())
+            check_total(total + plan.record.partition_count)
+            accept(plan)
+        except EXPLAINED as error:
+            outcomes.append(error)
+            continue
+        total += plan.record.partition_count
+        names[new.name] = None
+        keys[topic_names.collision_key(new.name)] = new.name
+        outcomes.append(plan)
+    return outcomes
 
 
 def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: int) -> TopicPlan:

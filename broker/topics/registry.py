@@ -1,4 +1,4 @@
-"""The topics of the broker: name or id to partitions and settings, as requests look them up.
+"""The topics of the broker, and their changes; `table.py` has the look-ups.
 
 A change is written first to the metadata store and then to the log directories, so that the next
 start can finish a change that a crash interrupts:
@@ -18,13 +18,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from odradek.broker.errors import EXPLAINED, Explained, MetadataError, Refusal
+from odradek.broker.errors import Explained, MetadataError, Refusal
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Alteration, Configs, Layers
 from odradek.broker.metadata.store import Metadata, MetadataStore, Resource, ResourceType
-from odradek.broker.orders.topics import TopicOrder
-from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition, Partition, Partitions, Wanted
+from odradek.broker.topics.partitions import OfflinePartition, Partitions, Wanted, online
 from odradek.broker.topics.plans import (
     Enlargement,
     NewTopic,
@@ -33,8 +31,9 @@ from odradek.broker.topics.plans import (
     check_enlargement,
     check_total,
     internal_topic,
-    plan_topic,
+    plan_topics,
 )
+from odradek.broker.topics.table import TopicTable
 from odradek.broker.topics.topic import Topic
 from odradek.config.broker import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -50,7 +49,7 @@ Spend = Callable[[int], None]
 """Counts partitions that are created or deleted; raises Refusal when they are too many."""
 
 
-class Topics:
+class Topics(TopicTable):
     """The registry of topics. The event loop owns it; changes wait for the store and the disk.
 
     The error of one topic is data in the result; the changes of the others are carried out.
@@ -66,15 +65,10 @@ class Topics:
         now_ms: Callable[[], int],
         new_id: Callable[[], bytes],
     ) -> None:
+        super().__init__()
         self._store, self._configs, self._changes = store, configs, changes
         self._partitions = partitions
         self._now_ms, self._new_id = now_ms, new_id
-        self._by_name: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] = {}
-        self._names_by_collision_key: dict[str, str] = {}
-        self.order = TopicOrder()
-        # A number that changes with the topics, for callers that keep the topics they looked up.
-        self.generation = 0
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
         # Called with a topic that has more partitions, and whether all of them are new.
@@ -83,22 +77,6 @@ class Topics:
         self.on_config_changed: list[Callable[[Topic], None]] = []
         configs.checks.append(self._check_layers)
         configs.on_changed.append(self._follow_broker)
-
-    def get(self, name: str) -> Topic | None:
-        """Return a topic by its name."""
-        return self._by_name.get(name)
-
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        """Return a topic by its id."""
-        return self._by_id.get(topic_id)
-
-    def __iter__(self) -> Iterator[Topic]:
-        """Iterate over the topics as they are now."""
-        return iter(list(self._by_name.values()))
-
-    def __len__(self) -> int:
-        """Return the number of topics."""
-        return len(self._by_name)
 
     async def load(self, metadata: Metadata) -> None:
         """Load all logs, and finish interrupted changes; called once, before requests come.
@@ -120,7 +98,7 @@ class Topics:
         wanted = [
             replace(one, is_made=one.number < one.record.made_count and not makes_missing)
             for plan in plans
-            for one in _wanted(plan)
+            for one in plan.partitions
         ]
         opened = iter(await self._partitions.open(wanted))
         for plan in plans:
@@ -132,17 +110,11 @@ class Topics:
         for one in offline:
             logger.error("failed to load partition=%s-%d: %s", one.topic, one.partition, one.cause)
         logger.info("loaded logs=%d offline=%d", len(wanted) - len(offline), len(offline))
-        told = {f"{one.topic}-{one.partition}" for one in offline}
+        offline_names = {f"{one.topic}-{one.partition}" for one in offline}
         for path in self._partitions.strays:
-            if path.name in told:
+            if path.name in offline_names:
                 continue
             logger.warning("left alone a directory that belongs to no topic path=%s", path)
-
-    def offline(self) -> list[OfflinePartition]:
-        """Return the partitions that cannot be used for now."""
-        return [
-            one for topic in self for one in topic.partitions if isinstance(one, OfflinePartition)
-        ]
 
     def take_offline(self, log: Log, cause: StorageError) -> None:
         """Make a partition answer with an error from now on."""
@@ -164,13 +136,6 @@ class Topics:
             self._replace(topic.topic_id, one)
             if isinstance(one, Log):
                 logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
-
-    def _replace(self, topic_id: bytes, partition: Partition) -> None:
-        topic = self._by_id.get(topic_id)
-        if topic is not None:
-            partitions = list(topic.partitions)
-            partitions[partition.partition] = partition
-            self._publish(replace(topic, partitions=tuple(partitions)))
 
     async def create(
         self,
@@ -224,7 +189,15 @@ class Topics:
     async def _create(
         self, wanted: Sequence[NewTopic], validate_only: bool, spend: Spend
     ) -> list[TopicPlan | Explained]:
-        outcomes = self._plan(wanted, spend)
+        def accept(plan: TopicPlan) -> None:
+            self._partitions.refuse_strays(plan.record)
+            spend(plan.record.partition_count)
+
+        configs = self._configs
+        around = Surroundings(
+            configs.broker, configs.of_topic, self._by_name, self._names_by_collision_key
+        )
+        outcomes = plan_topics(wanted, around, accept, new_id=self._new_id, now_ms=self._now_ms)
         plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
         if validate_only or not plans:
             return outcomes
@@ -242,35 +215,12 @@ class Topics:
                 await self._undo_creation(plan, error)
                 continue
             self._store.note_made(plan.record.topic_id, count)
-            configs = dict(plan.overrides)
-            logger.info("created topic topic=%s partitions=%d configs=%s", name, count, configs)
+            overrides = dict(plan.overrides)
+            logger.info("created topic topic=%s partitions=%d configs=%s", name, count, overrides)
         return [
             failed.get(outcome.record.name, outcome) if isinstance(outcome, TopicPlan) else outcome
             for outcome in outcomes
         ]
-
-    def _plan(self, wanted: Sequence[NewTopic], spend: Spend) -> list[TopicPlan | Explained]:
-        """Plan topics one after the other, each as if the topics before it existed already."""
-        outcomes: list[TopicPlan | Explained] = []
-        names = dict.fromkeys(self._by_name)
-        keys = dict(self._names_by_collision_key)
-        around = Surroundings(self._configs.broker, self._configs.of_topic, names, keys)
-        total = 0
-        for new in paced(wanted):
-            try:
-                check_total(total + 1)  # first, to save resolving settings of a million topics
-                plan = plan_topic(new, around, topic_id=self._new_id(), now_ms=self._now_ms())
-                check_total(total + plan.record.partition_count)
-                self._partitions.refuse_strays(plan.record)
-                spend(plan.record.partition_count)
-            except EXPLAINED as error:
-                outcomes.append(error)
-                continue
-            total += plan.record.partition_count
-            names[new.name] = None
-            keys[topic_names.collision_key(new.name)] = new.name
-            outcomes.append(plan)
-        return outcomes
 
     async def _undo_creation(self, plan: TopicPlan, error: StorageError) -> None:
         name, topic_id = plan.record.name, plan.record.topic_id
@@ -368,7 +318,7 @@ class Topics:
         new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
         # The topic may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
-        partitions = (*topic.partitions, *_online(new))
+        partitions = (*topic.partitions, *online(new))
         self._grow(replace(topic, record=record, partitions=partitions), is_new=False)
         self._store.note_made(topic.topic_id, count)
         logger.info("added partitions topic=%s partitions=%d", topic.name, count)
@@ -417,24 +367,12 @@ class Topics:
             if config != topic.config:
                 self._reconfigure(topic, topic.overrides, config)
 
-    # --- memory and directories ---------------------------------------------------------------
-
-    def _publish(self, topic: Topic) -> None:
-        self.generation += 1
-        self.order.add(topic.name)
-        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
-        self._names_by_collision_key[topic_names.collision_key(topic.name)] = topic.name
+    # --- parts of changes ----------------------------------------------------------------------
 
     def _grow(self, topic: Topic, *, is_new: bool) -> None:
         self._publish(topic)
         for grown in self.on_grown:
             grown(topic, is_new)
-
-    def _withdraw(self, topic: Topic) -> None:
-        self.generation += 1
-        self.order.remove(topic.name)
-        del self._by_name[topic.name], self._by_id[topic.topic_id]
-        self._names_by_collision_key.pop(topic_names.collision_key(topic.name), None)
 
     def _reconfigure(
         self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig
@@ -447,21 +385,8 @@ class Topics:
             listener(changed)
 
     async def _open(self, plan: TopicPlan) -> Topic:
-        opened = await self._partitions.open(_wanted(plan))
-        return Topic(plan.record, _online(opened), plan.overrides, plan.resolved.config)
-
-
-def _wanted(plan: TopicPlan) -> list[Wanted]:
-    record = plan.record
-    return [Wanted(record, one, plan.resolved.config) for one in range(record.partition_count)]
-
-
-def _online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
-    """Return new partitions; raises the StorageError of one that could not be created."""
-    for one in opened:
-        if isinstance(one, OfflinePartition):
-            raise one.cause
-    return tuple(opened)
+        opened = await self._partitions.open(plan.partitions)
+        return Topic(plan.record, online(opened), plan.overrides, plan.resolved.config)
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def _verify(
     coordinator = services.transactions
     errors = {one: coordinator.verify(transactional_id, producer, one) for one in first}
     version = context.api_version
-    return {one: _told(code, version) for one, code in errors.items() if code}
+    return {one: _produce_error(code, version) for one, code in errors.items() if code}
 
 
 def admit_offsets(
@@ -211,7 +211,7 @@ def admit_offsets(
             request.transactional_id, producer, {where: None}, version=EPOCH_RAISED_SINCE
         )
         if isinstance(added, Awaitable):
-            return _told_of_offsets(added, api_version)
+            return _await_offsets_error(added, api_version)
         return _offsets_error(added, api_version)
     if not services.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
@@ -219,7 +219,7 @@ def admit_offsets(
     return _offsets_error(error, api_version)
 
 
-async def _told_of_offsets(added: Awaitable[ErrorCode], api_version: int) -> ErrorCode:
+async def _await_offsets_error(added: Awaitable[ErrorCode], api_version: int) -> ErrorCode:
     return _offsets_error(await added, api_version)
 
 
@@ -242,7 +242,7 @@ async def _join(
 ) -> Refused:
     error = await added
     if error is not ErrorCode.NONE:
-        return refused | dict.fromkeys(first, _told(error, context.api_version))
+        return refused | dict.fromkeys(first, _produce_error(error, context.api_version))
     for one in first:
         problem = _verify_again(services, transactional_id, producer, one)
         if problem is not None:
@@ -297,11 +297,11 @@ def _add(
     if isinstance(added, Awaitable):
         return _join(services, context, transactional_id, producer, first, refused, added)
     if added is not ErrorCode.NONE:
-        refused |= dict.fromkeys(first, _told(added, context.api_version))
+        refused |= dict.fromkeys(first, _produce_error(added, context.api_version))
     return refused
 
 
-def _told(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
+def _produce_error(error: ErrorCode, api_version: int) -> tuple[ErrorCode, str | None]:
     """Return the producer's error code and message for a coordinator's error."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.coordination.expressions import Matching, is_quick, matched
 from odradek.broker.coordination.machine import Codec
 from odradek.broker.coordination.runtime import Answer, Runtime
-from odradek.broker.coordination.seams import InternalTopic, Loop, WallClock
+from odradek.broker.coordination.seams import InternalTopic, Time
 from odradek.broker.errors import Explained, MetadataError, Refusal, code_of
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.producer_ids import ProducerIds
@@ -47,6 +47,13 @@ logger = logging.getLogger(__name__)
 _DRAIN_S = 2.0
 
 
+class TransactionLog(InternalTopic, Protocol):
+    """The partitions of __transaction_state."""
+
+    def leader_epoch(self, partition: int) -> int:
+        """Return the leader epoch of a partition: the coordinator epoch in markers."""
+
+
 class TransactionCoordinator:
     """Owns the shards, through the runtime that runs them.
 
@@ -55,22 +62,19 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        log: InternalTopic,
+        log: TransactionLog,
         markers: MarkerWriter,
         producer_ids: ProducerIds,
         config: TransactionConfig,
         *,
         version: Callable[[], int],
-        leader_epoch: Callable[[int], int],
-        clock: WallClock,
-        loop: Loop,
+        time: Time,
         matching: Matching,
     ) -> None:
-        """`version` returns the cluster's transaction version, `leader_epoch` the leader epoch of
-        a partition of the log: it is the coordinator epoch in markers."""
+        """`version` returns the cluster's transaction version."""
         self.config = config
         self._markers, self._producer_ids = markers, producer_ids
-        self._leader_epoch, self._clock = leader_epoch, clock
+        self._coordinator_epoch, self._clock = log.leader_epoch, time.clock
         self._matching = matching
         self._writing: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
@@ -83,8 +87,7 @@ class TransactionCoordinator:
             log,
             Codec(encode, decode_record),
             lambda partition: TransactionShard(self.config, version, self._take_id),
-            clock=clock,
-            loop=loop,
+            time=time,
             act=self._write_markers,
         )
 
@@ -265,7 +268,7 @@ class TransactionCoordinator:
         marker = Marker(
             prepared.producer_id,
             prepared.epoch,
-            self._leader_epoch(partition),
+            self._coordinator_epoch(partition),
             prepared.state is TransactionState.PREPARE_COMMIT,
             self._clock.now_ms(),
             prepared.client_version,

@@ -1,4 +1,11 @@
-"""Writes the markers that end transactions in partitions, and waits until they are durable."""
+"""Writes the markers that end transactions in partitions, and waits until they are durable.
+
+Invariants:
+
+1. After `write_all` each partition has its marker, on the disk where flushes are waited for, or a
+   problem.
+2. The markers of one call are appended in the order in which they were given.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from odradek.broker.coordination.runtime import Answer
-from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.durability.own_appends import Durability
 from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
@@ -38,16 +45,11 @@ class MarkerWriter:
     def __init__(
         self,
         topics: Topics,
-        group_commit: GroupCommit,
+        durability: Durability,
         end_offsets: Callable[[int, Marker], Answer[ErrorCode]],
-        *,
-        waits_for_disk: Callable[[], bool],
-        on_refused: Callable[[Log, StorageError], None],
     ) -> None:
-        """`on_refused` is called with a log that refused an append, and with its error."""
-        self._topics, self._group_commit = topics, group_commit
-        self._end_offsets = end_offsets
-        self._waits_for_disk, self._on_refused = waits_for_disk, on_refused
+        """`end_offsets` appends a marker to a partition of __consumer_offsets."""
+        self._topics, self._durability, self._end_offsets = topics, durability, end_offsets
 
     async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Problems:
         """Write a marker to partitions; return the problems of those where that failed."""
@@ -63,7 +65,8 @@ class MarkerWriter:
         """
         begun = [await self._begin(marker, partitions) for marker, partitions in asked]
         logs = {log: None for one in begun for log in one.logs.values()}
-        has_failed = bool(logs) and self._waits_for_disk() and not await self._flush(logs)
+        must_flush = bool(logs) and self._durability.waits_for_disk()
+        has_failed = must_flush and not await self._flush(logs)
         for one in begun:
             if has_failed:
                 for partition, log in one.logs.items():
@@ -103,13 +106,13 @@ class MarkerWriter:
         try:
             log.append_marker(marker)
         except StorageError as error:
-            self._on_refused(log, error)
+            self._durability.on_refused(log, error)
             raise
 
     async def _flush(self, logs: Iterable[Log]) -> bool:
         """Wait until logs are durable; return whether all are."""
         try:
-            await self._group_commit.flush(logs)
+            await self._durability.group_commit.flush(logs)
         except StorageError:
             return False
         return True

@@ -11,6 +11,12 @@ a partition cannot be written to.
 
 After the log is replayed, prepared ends are completed: `loaded` asks for their markers, which may
 then be written a second time. Kafka's source: TransactionCoordinator, TransactionStateManager.
+
+Invariants:
+
+1. An id has at most one pending decision; requests that come meanwhile wait in their order.
+2. A prepared end is never taken back: it is completed, after a replay if need be.
+3. A client is answered once the log has the decision that its answer depends on.
 """
 
 from __future__ import annotations
@@ -346,8 +352,8 @@ def _note_failure(ticket: Completed, error: ErrorCode) -> list[Effect]:
     if error is ErrorCode.NONE:
         return []
     # The end is prepared in the log, so it is completed again when the log is loaded.
-    told = f"transactional_id={ticket.transactional_id} error={error.name}"
-    return [Note(f"failed to store the end of a transaction {told}", is_warning=True)]
+    fields = f"transactional_id={ticket.transactional_id} error={error.name}"
+    return [Note(f"failed to store the end of a transaction {fields}", is_warning=True)]
 
 
 def _reply(token: Token | None, answer: Answer | None) -> list[Effect]:

@@ -21,7 +21,7 @@ _LOGS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Closeup:
+class NotedLog:
     """A log with all facts that an answer about it depends on."""
 
     log: Log  # only to pass on: a thread must not read it
@@ -30,7 +30,7 @@ class Closeup:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExplainedLog:
     """A log, its state, and its next cleaning."""
 
     log: Log
@@ -38,24 +38,26 @@ class Seen:
     answer: Answer
 
 
-async def see(
+async def explain_logs(
     broker: WebServices, logs: Iterable[Log], now_ms: int
-) -> tuple[list[Seen], list[Unreadable]]:
+) -> tuple[list[ExplainedLog], list[Unreadable]]:
     """Find the state of logs; the event loop does other work meanwhile."""
-    closeups = []
+    noted_logs = []
     for at, log in enumerate(list(logs)):
         if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
             await asyncio.sleep(0)
         if not log.is_closed:
             noted, transaction = broker.cleaner.note(log), _open_transaction(log)
-            closeups.append(Closeup(log, noted, transaction))
-    return await asyncio.get_running_loop().run_in_executor(None, _see_all, closeups, now_ms)
+            noted_logs.append(NotedLog(log, noted, transaction))
+    return await asyncio.get_running_loop().run_in_executor(None, _explain_all, noted_logs, now_ms)
 
 
-def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list[Unreadable]]:
-    seen: list[Seen] = []
+def _explain_all(
+    noted_logs: Sequence[NotedLog], now_ms: int
+) -> tuple[list[ExplainedLog], list[Unreadable]]:
+    explained: list[ExplainedLog] = []
     unreadable: list[Unreadable] = []
-    for one in closeups:
+    for one in noted_logs:
         try:
             finding = assess(one.noted, now_ms)
             facts = Facts(
@@ -67,10 +69,10 @@ def _see_all(closeups: Sequence[Closeup], now_ms: int) -> tuple[list[Seen], list
                 one.transaction,
                 one.noted.horizon_ms,
             )
-            seen.append(Seen(one.log, finding, explain(facts, now_ms)))
+            explained.append(ExplainedLog(one.log, finding, explain(facts, now_ms)))
         except (StorageError, ProtocolError) as error:
             unreadable.append(Unreadable(one.noted, f"{type(error).__name__}: {error}"))
-    return seen, unreadable
+    return explained, unreadable
 
 
 def _open_transaction(log: Log) -> OpenTransaction | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from odradek.broker.web.cleaner_facts import Seen
+from odradek.broker.web.cleaner_facts import ExplainedLog
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import DirtyRange
 from odradek.cleaner.rules.quarantine import Quarantined
@@ -26,22 +26,29 @@ Json = dict[str, object]
 _SETTINGS = ("log.cleaner.", "odradek.cleaner.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schedule:
+    """The cleanings that come next: those that only wait for a thread, and later ones.
+
+    `due` has the time at which each log is cleaned, without the logs that could not be read.
+    """
+
+    next_up: Sequence[Finding]
+    later: Sequence[Finding]
+    due: Mapping[TopicPartition, int | None]
+    unreadable: Sequence[Unreadable]
+
+
 def state(
     status: PoolStatus,
     config: BrokerConfig,
+    schedule: Schedule,
     *,
     in_progress: Sequence[Running],
     asked: Sequence[TopicPartition],
-    next_up: Sequence[Finding],
-    later: Sequence[Finding],
-    due: Mapping[TopicPartition, int | None],
-    unreadable: Sequence[Unreadable],
     now_ms: int,
 ) -> Json:
-    """Show the cleaner's state and its next cleanings.
-
-    `due` has the time at which each log is cleaned, without logs that could not be read.
-    """
+    """Show the cleaner's state and its next cleanings."""
     return {
         "now_ms": now_ms,
         "threads": {
@@ -58,19 +65,19 @@ def state(
         "last_choice": dataclasses.asdict(status.last_choice),
         "running": [running(one) for one in in_progress],
         "asked": [{"topic": topic, "partition": number} for topic, number in asked],
-        "next": [_brief(one) for one in next_up],
-        "later": [_brief(one) for one in later],
+        "next": [_brief(one) for one in schedule.next_up],
+        "later": [_brief(one) for one in schedule.later],
         "quarantined": [
-            quarantined(one, due.get((one.topic, one.partition), one.retry_at_ms))
+            quarantined(one, schedule.due.get((one.topic, one.partition), one.retry_at_ms))
             for one in status.quarantined
         ],
-        "unreadable": [unread(one) for one in unreadable],
+        "unreadable": [unread(one) for one in schedule.unreadable],
     }
 
 
-def plan(seen: Seen, made: Plan, position: int | None) -> Json:
+def plan(explained: ExplainedLog, made: Plan, position: int | None) -> Json:
     """Show the effect of cleaning a log, its time, and what it waits for."""
-    finding, answer = seen.finding, seen.answer
+    finding, answer = explained.finding, explained.answer
     dirty = finding.dirty
     exact = made.exact if isinstance(made.exact, CleanResult) else None
     missing = made.exact if isinstance(made.exact, Missing) else None
@@ -92,14 +99,14 @@ def plan(seen: Seen, made: Plan, position: int | None) -> Json:
     }
 
 
-def why(seen: Seen, position: int | None, now_ms: int) -> Json:
+def why(explained: ExplainedLog, position: int | None, now_ms: int) -> Json:
     """Show every condition for a log's cleaning."""
     return {
         "now_ms": now_ms,
-        **_answer(seen.finding, seen.answer, position),
+        **_answer(explained.finding, explained.answer, position),
         "conditions": [
             {**dataclasses.asdict(one), "kind": one.kind.name}
-            for one in seen.answer.conditions
+            for one in explained.answer.conditions
         ],
     }
 

@@ -21,9 +21,9 @@ from aiohttp import web
 
 from odradek.broker.web import cleaner_json as shown
 from odradek.broker.web.access import Access
-from odradek.broker.web.cleaner_facts import Seen, see
+from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
-from odradek.broker.web.turns import Turns
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.job import CleanerSettings
 from odradek.cleaner.rules.why import Verdict
@@ -43,10 +43,14 @@ _RUNS_MAX = 200
 
 
 def add_cleaner_routes(
-    app: web.Application, broker: WebServices, access: Access, looks: Turns, lists: Turns
+    app: web.Application,
+    broker: WebServices,
+    access: Access,
+    reads: ConcurrencyLimiter,
+    lists: ConcurrencyLimiter,
 ) -> None:
     """Add the routes about the cleaner to an application."""
-    routes = CleanerRoutes(broker, access, looks, lists)
+    routes = CleanerRoutes(broker, access, reads, lists)
     app.router.add_get("/api/cleaner", lists.in_turn(routes.state))
     app.router.add_get("/api/cleaner/plan", routes.plan)
     app.router.add_get("/api/cleaner/why", lists.in_turn(routes.why))
@@ -59,31 +63,35 @@ def add_cleaner_routes(
 class CleanerRoutes:
     """Answers as JSON; the event loop owns it."""
 
-    def __init__(self, broker: WebServices, access: Access, looks: Turns, lists: Turns) -> None:
-        self._broker, self._access, self._looks, self._lists = broker, access, looks, lists
+    def __init__(
+        self,
+        broker: WebServices,
+        access: Access,
+        reads: ConcurrencyLimiter,
+        lists: ConcurrencyLimiter,
+    ) -> None:
+        self._broker, self._access, self._reads, self._lists = broker, access, reads, lists
 
     async def state(self, request: web.Request) -> web.Response:
         """Answer with the cleaner's state and its next cleanings."""
         Parameters(request, ())
         now_ms = self._broker.clock.now_ms()
-        seen, unreadable = await see(self._broker, self._compacted(), now_ms)
+        explained, unreadable = await explain_logs(self._broker, self._compacted(), now_ms)
         pool = self._broker.cleaner
         status, config = pool.status(), self._broker.config
         in_progress, asked = list(pool.scheduler.progress.running), pool.scheduler.asked.waiting
 
         def body() -> object:
-            findings = [one.finding for one in seen]
+            findings = [one.finding for one in explained]
             later = [one for one in findings if one.due_ms is not None and one.due_ms > now_ms]
-            return shown.state(
-                status,
-                config,
-                in_progress=in_progress,
-                asked=asked,
+            schedule = shown.Schedule(
                 next_up=queue(findings, now_ms)[:_SHOWN_MAX],
                 later=sorted(later, key=lambda one: one.due_ms or 0)[:_SHOWN_MAX],
                 due={(one.topic, one.partition): one.due_ms for one in findings},
                 unreadable=unreadable,
-                now_ms=now_ms,
+            )
+            return shown.state(
+                status, config, schedule, in_progress=in_progress, asked=asked, now_ms=now_ms
             )
 
         return await answer_from_thread(body)
@@ -97,7 +105,7 @@ class CleanerRoutes:
         is_exact = parameters.flag("exact", default=topic is not None)
         wanted = None if topic is None else set(logs_of(self._broker, topic, number))
         # A dry run reads logs.
-        async with (self._looks if is_exact else self._lists).turn(request) as turn:
+        async with (self._reads if is_exact else self._lists).turn(request) as turn:
             answered = await self._plan(topic, wanted, is_exact=is_exact)
             return await turn.send(request, answered)
 
@@ -106,12 +114,12 @@ class CleanerRoutes:
     ) -> web.Response:
         now_ms = self._broker.clock.now_ms()
         compacted = self._compacted()
-        seen, unreadable = await see(self._broker, compacted, now_ms)
+        explained, unreadable = await explain_logs(self._broker, compacted, now_ms)
         in_thread = asyncio.to_thread
-        positions = await in_thread(_positions, seen, now_ms)
+        positions = await in_thread(_positions, explained, now_ms)
         if wanted is not None:
-            seen = [one for one in seen if one.log in wanted]
-        busy = [one for one in seen if wanted is not None or _has_work(one)]
+            explained = [one for one in explained if one.log in wanted]
+        busy = [one for one in explained if wanted is not None or _has_work(one)]
         await in_thread(busy.sort, key=lambda one: _order(one, positions))
         plans = await self._plans(busy, is_exact=is_exact)
         return await answer_from_thread(
@@ -122,7 +130,7 @@ class CleanerRoutes:
                     shown.plan(one, made, positions.get(one.log))
                     for one, made in zip(busy, plans, strict=True)
                 ],
-                "nothing_to_clean": len(seen) - len(busy),
+                "nothing_to_clean": len(explained) - len(busy),
                 "not_compacted": sum(not log.config.compact for log in wanted or ()),
                 "unreadable": [
                     shown.unread(one)
@@ -132,16 +140,16 @@ class CleanerRoutes:
             }
         )
 
-    async def _plans(self, seen: Sequence[Seen], *, is_exact: bool) -> list[Plan]:
+    async def _plans(self, explained: Sequence[ExplainedLog], *, is_exact: bool) -> list[Plan]:
         deadline_s = time.monotonic() + EXACT_TIME_MAX_S
         settings = CleanerSettings.of(self._broker.config)
-        exact: list[CleanResult | Missing] = [Missing.NOT_ASKED] * len(seen)
-        for at, one in enumerate(seen if is_exact else ()):
+        exact: list[CleanResult | Missing] = [Missing.NOT_ASKED] * len(explained)
+        for at, one in enumerate(explained if is_exact else ()):
             exact[at] = await self._broker.cleaner.dry_runs.run(one.log, deadline_s)
         return await asyncio.to_thread(
             lambda: [
                 Plan(bounds(one.finding, settings), result)
-                for one, result in zip(seen, exact, strict=True)
+                for one, result in zip(explained, exact, strict=True)
             ]
         )
 
@@ -149,13 +157,13 @@ class CleanerRoutes:
         """Answer with every condition for a partition's cleaning."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms = self._broker.clock.now_ms()
-        found, unreadable = await see(self._broker, [log], now_ms)
+        found, unreadable = await explain_logs(self._broker, [log], now_ms)
         if not found:
             because = unreadable[0].cause if unreadable else "it was deleted meanwhile"
             raise Problem(503, f"{log.name} cannot be read: {because}")
         position = None
         if log.config.compact:
-            others, _ = await see(self._broker, self._compacted(), now_ms)
+            others, _ = await explain_logs(self._broker, self._compacted(), now_ms)
             position = (await asyncio.to_thread(_positions, others, now_ms)).get(log)
         return await answer_from_thread(lambda: shown.why(found[0], position, now_ms))
 
@@ -195,8 +203,8 @@ class CleanerRoutes:
         is_loaded, runs = history.is_loaded, history.runs(log)
         quarantined = None
         if failed is not None:
-            seen, _ = await see(self._broker, [log], now_ms)
-            due_ms = seen[0].answer.due_ms if seen else failed.retry_at_ms
+            explained, _ = await explain_logs(self._broker, [log], now_ms)
+            due_ms = explained[0].answer.due_ms if explained else failed.retry_at_ms
             quarantined = shown.quarantined(failed, due_ms)
         return await answer_from_thread(
             lambda: {
@@ -239,19 +247,19 @@ def _latest(runs: Iterable[Run]) -> list[Run]:
     return heapq.nlargest(_RUNS_MAX, runs, key=lambda one: one.at_ms)
 
 
-def _has_work(one: Seen) -> bool:
+def _has_work(one: ExplainedLog) -> bool:
     """Return whether a log is being cleaned, or will be now or later."""
     return one.finding.dirty.cleanable_bytes > 0 or one.answer.verdict is not Verdict.NOT
 
 
-def _positions(seen: Iterable[Seen], now_ms: int) -> dict[Log, int]:
+def _positions(explained: Iterable[ExplainedLog], now_ms: int) -> dict[Log, int]:
     """Return the place in the queue of each log that a free thread may clean now."""
-    logs = {(one.finding.topic, one.finding.partition): one.log for one in seen}
-    ordered = queue((one.finding for one in seen), now_ms)
+    logs = {(one.finding.topic, one.finding.partition): one.log for one in explained}
+    ordered = queue((one.finding for one in explained), now_ms)
     return {logs[one.topic, one.partition]: at for at, one in enumerate(ordered, 1)}
 
 
-def _order(one: Seen, positions: dict[Log, int]) -> tuple[float, float, str, int]:
+def _order(one: ExplainedLog, positions: dict[Log, int]) -> tuple[float, float, str, int]:
     """Return the sort key of plans: the place in the queue, then the due time, then the name."""
     never = float("inf")
     due = one.answer.due_ms

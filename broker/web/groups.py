@@ -18,8 +18,8 @@ from aiohttp import web
 
 from odradek.broker.counters.lag import lag
 from odradek.broker.groups.consumer.embedded import read_assignment
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread
-from odradek.broker.web.turns import Turns
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -50,7 +50,7 @@ class Reading:
     member: str | None = None
 
 
-def add_group_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
+def add_group_routes(app: web.Application, broker: WebServices, lists: ConcurrencyLimiter) -> None:
     """Add the routes about groups to an application."""
     routes = GroupRoutes(broker)
     app.router.add_get("/api/groups", lists.in_turn(routes.groups))
@@ -66,14 +66,14 @@ class GroupRoutes:
     async def groups(self, request: web.Request) -> web.Response:
         """Answer with all groups."""
         Parameters(request, ())
-        told = []
+        groups = []
         breaths = _Breaths()
         for group in self._listed():
             await breaths.after(_GROUP_AS_ROWS)
             rows = await self._rows(group, breaths)
-            told.append({**_head(group), **self._members_of(group), **_lag(rows)})
+            groups.append({**_head(group), **self._members_of(group), **_lag(rows)})
         return await answer_from_thread(
-            lambda: {"groups": sorted(told, key=lambda one: str(one["group"]))}
+            lambda: {"groups": sorted(groups, key=lambda one: str(one["group"]))}
         )
 
     async def group(self, request: web.Request) -> web.Response:
@@ -120,10 +120,10 @@ class GroupRoutes:
         wanted = broker.share_groups.partitions_of(group_id)
         if isinstance(wanted, ErrorCode):
             return rows
-        for key, told in (await broker.share_groups.summarize(group_id, wanted)).items():
+        for key, answer in (await broker.share_groups.summarize(group_id, wanted)).items():
             await breaths.after(1)
-            topic, state = broker.topics.by_id(key.topic_id), told.state
-            if topic is None or told.error is not ErrorCode.NONE:
+            topic, state = broker.topics.by_id(key.topic_id), answer.state
+            if topic is None or answer.error is not ErrorCode.NONE:
                 continue
             row = self._row(topic.name, key.partition, state.start_offset)
             if row.lag is not None and state.delivery_complete_count != _UNKNOWN_COUNT:

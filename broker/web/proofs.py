@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from odradek.broker.process.warm_up import load_look_kernels
+from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.access import Access
+from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone, while_asked
 from odradek.broker.web.octets import (
     as_text_and_base64,
     bounds,
@@ -34,7 +35,6 @@ from odradek.broker.web.octets import (
     headers_left_out,
 )
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from odradek.broker.web.turns import Turns, is_gone, while_asked
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.guarantees import Finding
@@ -57,7 +57,7 @@ _PROOFS_MAX, _PROOFS_WAITING_MAX = 1, 8
 # The bytes of a value in an answer: as JSON, text and base64 may take nine times as much.
 VALUE_BYTES_MAX = 1 << 20
 # The facts of a cleaning in an answer (cleaner.passes.stats.CleanResult).
-_TOLD_OF_RUN = (
+_RESULT_FIELDS = (
     "first_dirty_offset",
     "end_offset",
     "first_uncleanable_offset",
@@ -70,9 +70,11 @@ _TOLD_OF_RUN = (
 )
 
 
-def add_routes(app: web.Application, broker: WebServices, access: Access, looks: Turns) -> None:
+def add_routes(
+    app: web.Application, broker: WebServices, access: Access, reads: ConcurrencyLimiter
+) -> None:
     """Serve the proofs."""
-    api = ProofApi(broker, access, looks)
+    api = ProofApi(broker, access, reads)
     app.router.add_post("/api/cleaner/verify", api.verify)
     app.router.add_get("/api/get", api.get)
     app.on_shutdown.append(api.stop)
@@ -92,9 +94,9 @@ class Asked:
 class ProofApi:
     """Answers the requests; owned by the event loop."""
 
-    def __init__(self, broker: WebServices, access: Access, looks: Turns) -> None:
-        self._broker, self._access, self._looks = broker, access, looks
-        self._proofs = Turns("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
+    def __init__(self, broker: WebServices, access: Access, reads: ConcurrencyLimiter) -> None:
+        self._broker, self._access, self._reads = broker, access, reads
+        self._proofs = ConcurrencyLimiter("prove", _PROOFS_MAX, _PROOFS_WAITING_MAX)
         self._paces: dict[Pace, Log] = {}
         self._is_stopping = False
 
@@ -117,16 +119,16 @@ class ProofApi:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or "keep"
             cause = f"topic {topic.name} is not compacted (cleanup.policy={policy})"
             raise Problem(409, f"{cause}: only a dry run can verify it")
-        told = []
-        # A proof also takes a turn of looks, but waits for other proofs outside of it.
-        async with self._proofs.turn(request), self._looks.turn(request):
+        verified = []
+        # A proof also takes a turn of reads, but waits for other proofs outside of it.
+        async with self._proofs.turn(request), self._reads.turn(request):
             for number in numbers:
                 if self._is_stopping or is_gone(request):
                     break
-                told.append(await self._verify(request, topic, number, is_dry))
-        is_proved = len(told) == len(numbers) and all(one["is_proved"] for one in told)
+                verified.append(await self._verify(request, topic, number, is_dry))
+        is_proved = len(verified) == len(numbers) and all(one["is_proved"] for one in verified)
         return await answer_from_thread(
-            lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": told}
+            lambda: {"topic": topic.name, "is_proved": is_proved, "partitions": verified}
         )
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -145,7 +147,7 @@ class ProofApi:
             cause = f"value_bytes={value_bytes} is out of range: 0 to {VALUE_BYTES_MAX}"
             raise Problem(400, f"{cause}; use Kafka's protocol to read a whole value")
         asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
-        async with self._looks.turn(request) as turn:
+        async with self._reads.turn(request) as turn:
             return await turn.send(request, await self._look_up(request, asked))
 
     def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
@@ -168,7 +170,7 @@ class ProofApi:
                     pace=pace,
                     run=not is_dry,
                 )
-                return _told(await while_asked(request, pace, work))
+                return _verification_as_json(await while_asked(request, pace, work))
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
             logger.warning("could not verify log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}
@@ -215,7 +217,7 @@ class ProofApi:
         log = _log_of(asked.topic, number)
         with self._pace(log, lambda size_bytes: 0.0) as pace:
             find = partial(_find, asked, number, note_moment(log), pace)
-            return await self._looks.run(request, pace, find)
+            return await self._reads.run(request, pace, find)
 
     @contextmanager
     def _pace(self, log: Log, charge: Callable[[int], float]) -> Iterator[Pace]:
@@ -236,7 +238,7 @@ def _find(asked: Asked, number: int, moment: Moment, pace: Pace) -> Latest | Non
         is_committed=asked.is_committed,
         bounds=asked.bounds,
         before_io=pace.before_io,
-        load_kernels=load_look_kernels,
+        load_kernels=load_record_kernels,
     )
 
 
@@ -264,7 +266,7 @@ def _parse_key(parameters: Parameters) -> bytes:
     raise Problem(400, "key_format is text, hex or base64")
 
 
-def _told(one: Verification) -> dict[str, Any]:
+def _verification_as_json(one: Verification) -> dict[str, Any]:
     result = one.result
     return {
         "partition": one.partition,
@@ -274,23 +276,23 @@ def _told(one: Verification) -> dict[str, Any]:
         "clean_offset": one.clean_offset,
         "size_bytes": one.size_bytes,
         "cleaned": None if result is None else {
-            name: getattr(result, name) for name in _TOLD_OF_RUN
+            name: getattr(result, name) for name in _RESULT_FIELDS
         },
-        "findings": [_told_finding(finding) for finding in one.findings],
+        "findings": [_finding_as_json(finding) for finding in one.findings],
     }  # fmt: skip
 
 
-def _told_finding(finding: Finding) -> dict[str, Any]:
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
     violation = finding.violation
-    told = None
+    shown = None
     if violation is not None:
         key = None if violation.key is None else as_text_and_base64(cut(violation.key))
-        told = {"offset": violation.offset, "key": key, "text": violation.text}
+        shown = {"offset": violation.offset, "key": key, "text": violation.text}
     return {
         "name": finding.name,
         "examined": finding.examined,
         "of": finding.of,
-        "violation": told,
+        "violation": shown,
     }
 
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from odradek.broker.process.warm_up import load_look_kernels
+from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
+from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone
 from odradek.broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from odradek.broker.web.turns import Turns, is_gone
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
@@ -123,9 +123,11 @@ class Page:
         return min(len(records), self.limit)
 
 
-def add_record_routes(app: web.Application, broker: WebServices, looks: Turns) -> None:
+def add_record_routes(
+    app: web.Application, broker: WebServices, reads: ConcurrencyLimiter
+) -> None:
     """Add the routes about records to an application."""
-    routes = RecordRoutes(broker, looks)
+    routes = RecordRoutes(broker, reads)
     app.router.add_get("/api/records", routes.records)
     app.router.add_get("/api/latest", routes.latest)
     app.on_shutdown.append(routes.stop)
@@ -134,8 +136,8 @@ def add_record_routes(app: web.Application, broker: WebServices, looks: Turns) -
 class RecordRoutes:
     """Answers as JSON; the event loop owns it, and threads read."""
 
-    def __init__(self, broker: WebServices, looks: Turns) -> None:
-        self._broker, self._looks = broker, looks
+    def __init__(self, broker: WebServices, reads: ConcurrencyLimiter) -> None:
+        self._broker, self._reads = broker, reads
         self._paces: set[Pace] = set()
         self._is_stopping = False
 
@@ -170,7 +172,7 @@ class RecordRoutes:
 
     async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         page, problems = Page(asked.limit), dict[int, str]()
-        async with self._looks.turn(request) as turn:
+        async with self._reads.turn(request) as turn:
             for number in asked.partitions:
                 if self._is_stopping or is_gone(request):
                     break
@@ -191,7 +193,7 @@ class RecordRoutes:
         work = partial(_add, page, asked, number, note_moment(log), pace)
         self._paces.add(pace)
         try:
-            await self._looks.run(request, pace, work)
+            await self._reads.run(request, pace, work)
         finally:
             self._paces.discard(pace)
 
@@ -216,7 +218,7 @@ def _add(page: Page, asked: Asked, number: int, moment: Moment, pace: Pace) -> N
         ),
         bounds=bounds(_VALUE_BYTES_MAX),
         before_io=pace.before_io,
-        load_kernels=load_look_kernels,
+        load_kernels=load_record_kernels,
     )
     page.add(number, found)
 

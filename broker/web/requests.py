@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.web.services import WebServices
 
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
-_TOPICS_TOLD_MAX = 10
+_TOPICS_NAMED_MAX = 10
 
 to_json = partial(json.dumps, indent=2)
 
@@ -120,11 +120,11 @@ def topic_of(
     found = broker.topics.get(name)
     if found is None:
         names = sorted(one.name for one in broker.topics)
-        told = ", ".join(names[:_TOPICS_TOLD_MAX])
-        if len(names) > _TOPICS_TOLD_MAX:
-            told += f" and {len(names) - _TOPICS_TOLD_MAX} more"
-        told = f"there are {told}" if names else "create it first, there are no topics yet"
-        raise Problem(404, f"there is no topic {name}: {told}")
+        listed = ", ".join(names[:_TOPICS_NAMED_MAX])
+        if len(names) > _TOPICS_NAMED_MAX:
+            listed += f" and {len(names) - _TOPICS_NAMED_MAX} more"
+        hint = f"there are {listed}" if names else "create it first, there are no topics yet"
+        raise Problem(404, f"there is no topic {name}: {hint}")
     count = len(found.partitions)
     if partition is not None and partition >= count:
         raise Problem(

@@ -27,6 +27,7 @@ from odradek.broker.observability.exposition.snapshot import take_snapshot
 from odradek.broker.web.accepting import Acceptor
 from odradek.broker.web.access import Access, grant_access
 from odradek.broker.web.cleaner_routes import add_cleaner_routes
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
 from odradek.broker.web.groups import add_group_routes
 from odradek.broker.web.guard import Guard
@@ -40,7 +41,6 @@ from odradek.broker.web.records import add_record_routes
 from odradek.broker.web.requests import Answer, answer
 from odradek.broker.web.state import add_state_routes
 from odradek.broker.web.topics import add_topic_routes
-from odradek.broker.web.turns import Turns
 from odradek.config.http import HttpConfig
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 # How long a stop waits for answers that are being sent.
 _DRAIN_S = 1.0
 # Requests that read logs: each holds a batch, which may decompress to 100 MiB.
-_LOOKS_MAX, _LOOKS_WAITING_MAX = 2, 16
+_READS_MAX, _READS_WAITING_MAX = 2, 16
 # Requests that list all topics, partitions or groups.
 _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 
@@ -76,9 +76,9 @@ class HttpServer:
             [*config.odradek_http_hosts, *(one.advertised_host for one in broker.server.listeners)]
         )
         self._guard = Guard(self.access, lambda: names)
-        self._looks = Turns("look at logs", _LOOKS_MAX, _LOOKS_WAITING_MAX)
-        self._lists = Turns("list topics or groups", _LISTS_MAX, _LISTS_WAITING_MAX)
-        self._scrapes = Turns("read metrics", _LISTS_MAX, _LISTS_WAITING_MAX)
+        self._reads = ConcurrencyLimiter("look at logs", _READS_MAX, _READS_WAITING_MAX)
+        self._lists = ConcurrencyLimiter("list topics or groups", _LISTS_MAX, _LISTS_WAITING_MAX)
+        self._scrapes = ConcurrencyLimiter("read metrics", _LISTS_MAX, _LISTS_WAITING_MAX)
         app = web.Application(
             middlewares=[self._guard.handle], client_max_size=REQUEST_BYTES_MAX
         )
@@ -87,13 +87,13 @@ class HttpServer:
         app.router.add_get(PROBLEMS, self._health)
         app.router.add_get(LIVE, self._live)
         app.router.add_get(READY, self._ready)
-        add_proof_routes(app, broker, self.access, self._looks)
-        add_cleaner_routes(app, broker, self.access, self._looks, self._lists)
+        add_proof_routes(app, broker, self.access, self._reads)
+        add_cleaner_routes(app, broker, self.access, self._reads, self._lists)
         add_page(app)
         add_state_routes(app, broker, self.access)
         add_topic_routes(app, broker, self._lists)
         add_group_routes(app, broker, self._lists)
-        add_record_routes(app, broker, self._looks)
+        add_record_routes(app, broker, self._reads)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         self._sockets: Sequence[socket.socket] = ()
         self._acceptor: Acceptor | None = None
@@ -154,8 +154,8 @@ class HttpServer:
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._runner.cleanup()
-        for turns in (self._looks, self._lists, self._scrapes):
-            turns.close()
+        for limiter in (self._reads, self._lists, self._scrapes):
+            limiter.close()
 
     async def _metrics(self, _: web.Request) -> web.Response:
         with uncollected():

@@ -75,7 +75,7 @@ class StateRoutes:
         """Answer with the broker's identity and state."""
         Parameters(request, ())
         broker = self._broker
-        told = {
+        shown = {
             "version": VERSION,
             "cluster_id": broker.cluster_id,
             "node_id": broker.node_id,
@@ -92,15 +92,15 @@ class StateRoutes:
                 total_bytes, free_bytes = broker.fs.space(path)
                 sizes = {"total_bytes": total_bytes, "free_bytes": free_bytes}
                 directories.append({"path": str(path), **sizes})
-            return {**told, "directories": directories}
+            return {**shown, "directories": directories}
 
         return await answer_from_thread(body)
 
     async def samples(self, request: web.Request) -> web.Response:
         """Answer with the samples of the load after a moment, column by column."""
         since_ms = Parameters(request, ("since_ms",)).number("since_ms", digits_max=15) or 0
-        told = self._broker.samples.as_json(since_ms)
-        return await answer_from_thread(lambda: told)
+        samples = self._broker.samples.as_json(since_ms)
+        return await answer_from_thread(lambda: samples)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send events until the listener leaves, or the broker stops."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.topics.topic import Topic
-from odradek.broker.web.cleaner_facts import Seen, see
+from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
-from odradek.broker.web.turns import Turns
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOGS_AT_ONCE = 100
 _NOTHING: Bytes = {"clean": 0, "dirty": 0, "waiting": 0, "active": 0, "kept": 0}
 
 
-def add_topic_routes(app: web.Application, broker: WebServices, lists: Turns) -> None:
+def add_topic_routes(app: web.Application, broker: WebServices, lists: ConcurrencyLimiter) -> None:
     """Add the routes about topics to an application."""
     routes = TopicRoutes(broker)
     app.router.add_get("/api/topics", lists.in_turn(routes.topics))
@@ -49,14 +49,14 @@ class TopicRoutes:
         """Answer with all topics."""
         Parameters(request, ())
         topics = list(self._broker.topics)
-        seen = await self._see(topics)
+        explained = await self._explain(topics)
         now_ms = self._broker.clock.now_ms()
         logs = {topic.name: topic.logs for topic in topics}
-        rows = await _rows((log for found in logs.values() for log in found), seen)
+        rows = await _rows((log for found in logs.values() for log in found), explained)
 
         def body() -> object:
-            told = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
-            return {"now_ms": now_ms, "topics": sorted(told, key=lambda one: str(one["name"]))}
+            shown = [_topic(one, [rows[log] for log in logs[one.name]]) for one in topics]
+            return {"now_ms": now_ms, "topics": sorted(shown, key=lambda one: str(one["name"]))}
 
         return await answer_from_thread(body)
 
@@ -64,8 +64,8 @@ class TopicRoutes:
         """Answer with a topic and its partitions."""
         parameters = Parameters(request, ("topic",))
         topic, _ = topic_of(self._broker, parameters.text("topic"), None)
-        seen = await self._see([topic])
-        rows = list((await _rows(topic.logs, seen)).values())
+        explained = await self._explain([topic])
+        rows = list((await _rows(topic.logs, explained)).values())
         if self._broker.topics.get(topic.name) is None:
             raise Problem(404, f"topic {topic.name} was deleted meanwhile")
         now_ms = self._broker.clock.now_ms()
@@ -78,17 +78,17 @@ class TopicRoutes:
             }
         )
 
-    async def _see(self, topics: Iterable[Topic]) -> Mapping[Log, Seen]:
+    async def _explain(self, topics: Iterable[Topic]) -> Mapping[Log, ExplainedLog]:
         logs = [log for topic in topics if topic.config.compact for log in topic.logs]
-        seen, _ = await see(self._broker, logs, self._broker.clock.now_ms())
-        return {one.log: one for one in seen}
+        explained, _ = await explain_logs(self._broker, logs, self._broker.clock.now_ms())
+        return {one.log: one for one in explained}
 
 
-async def _rows(logs: Iterable[Log], seen: Mapping[Log, Seen]) -> dict[Log, Json]:
+async def _rows(logs: Iterable[Log], explained: Mapping[Log, ExplainedLog]) -> dict[Log, Json]:
     """Show partitions; the event loop does other work meanwhile."""
     rows: dict[Log, Json] = {}
     for at, log in enumerate(list(logs), 1):
-        rows[log] = _row(log, seen.get(log))
+        rows[log] = _row(log, explained.get(log))
         if at % _LOGS_AT_ONCE == 0:
             await asyncio.sleep(0)
     return rows
@@ -114,25 +114,25 @@ def _topic(topic: Topic, rows: Sequence[Json]) -> Json:
     }
 
 
-def _row(log: Log, seen: Seen | None) -> Json:
+def _row(log: Log, explained: ExplainedLog | None) -> Json:
     """Show a partition; it has to be fast, since one request may show thousands."""
-    told: Json = {
+    row: Json = {
         "partition": log.partition,
         "log_start_offset": log.log_start_offset,
         "last_stable_offset": log.last_stable_offset,
         "log_end_offset": log.log_end_offset,
         "segments": len(log.segments),
     }
-    if seen is None:
+    if explained is None:
         active = log.active.size_bytes
         kept = _NOTHING | {"kept": max(log.size_bytes - active, 0), "active": active}
         nothing = {"verdict": None, "sentence": None, "due_ms": None, "dirty_ratio": None}
-        return {**told, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
-    finding, standing = seen.finding, seen.finding.noted.standing
+        return {**row, "bytes": kept, **nothing, "is_running": False, "quarantined": None}
+    finding, standing = explained.finding, explained.finding.noted.standing
     dirty, active = finding.dirty, finding.facts.segments[-1].size_bytes
     failed = standing.quarantined
     return {
-        **told,
+        **row,
         "bytes": _NOTHING
         | {
             "clean": dirty.clean_bytes,
@@ -140,9 +140,9 @@ def _row(log: Log, seen: Seen | None) -> Json:
             "waiting": max(finding.uncleanable_bytes - active, 0),
             "active": active,
         },
-        "verdict": seen.answer.verdict.name,
-        "sentence": seen.answer.sentence,
-        "due_ms": seen.answer.due_ms,
+        "verdict": explained.answer.verdict.name,
+        "sentence": explained.answer.sentence,
+        "due_ms": explained.answer.due_ms,
         "dirty_ratio": dirty.cleanable_ratio,
         "is_running": standing.is_running,
         "quarantined": None if failed is None else failed.sentence,

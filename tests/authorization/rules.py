@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 
-Right = tuple[Operation, ResourceKind]
+Right = tuple[AclOperation, ResourceKind]
 Rights = frozenset[Right]
 
 # An ACL that allows the first also allows the second (StandardAuthorizerData).
-IMPLIES: Mapping[Operation, Operation] = {
-    Operation.READ: Operation.DESCRIBE,
-    Operation.WRITE: Operation.DESCRIBE,
-    Operation.DELETE: Operation.DESCRIBE,
-    Operation.ALTER: Operation.DESCRIBE,
-    Operation.ALTER_CONFIGS: Operation.DESCRIBE_CONFIGS,
+IMPLIES: Mapping[AclOperation, AclOperation] = {
+    AclOperation.READ: AclOperation.DESCRIBE,
+    AclOperation.WRITE: AclOperation.DESCRIBE,
+    AclOperation.DELETE: AclOperation.DESCRIBE,
+    AclOperation.ALTER: AclOperation.DESCRIBE,
+    AclOperation.ALTER_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
 HIDDEN = "left out of the answer"
 TOPIC, GROUP, CLUSTER = (f"{kind}_AUTHORIZATION_FAILED" for kind in ("TOPIC", "GROUP", "CLUSTER"))
@@ -36,7 +35,7 @@ class Rule:
     api: str
     what: str  # of the API's requests, "" for all
     takes: str
-    refused: str  # what is told: error codes, or words
+    refused: str  # the answer: error codes, or words
 
     @property
     def name(self) -> str:
@@ -57,7 +56,7 @@ class Rule:
 def parse_rights(way: str) -> Rights:
     """Read what one way takes: "READ GROUP + READ TOPIC"."""
     pairs = (one.split() for one in way.split(" + "))
-    return frozenset((Operation[what], ResourceKind[kind]) for what, kind in pairs)
+    return frozenset((AclOperation[what], ResourceKind[kind]) for what, kind in pairs)
 
 
 # These APIs serve every client, whatever the ACLs say.

@@ -16,8 +16,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from odradek.broker.api_table import APIS
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.errors import ErrorCode
 from tests.authorization.cases import (
@@ -47,7 +46,7 @@ from tests.differential.differences import Known
 from tests.differential.world import SETTINGS
 
 APPLICABLE = [rule for rule in RULES if rule.api in {api.name for api in APIS}]
-_TOLD_MAX = 40
+_SHOWN_MAX = 40
 # Ids are no secret, and a producer id may be had for any topic.
 _NOT_BY_NAME = ("by id", "without a transaction", "by a follower", "by a broker")
 # After it lists of topics are compared.
@@ -167,14 +166,14 @@ def test_both_brokers_serve_and_refuse_the_same_clients(tmp_path: Path) -> None:
             if rule.name == _CREATING:
                 sides.settle()
         for scene in (
-            _told_of_what_is_not_there,
+            _answers_about_missing,
             _at_every_version,
             _matched_by_expression,
             _rights_come_and_go,
         ):
             found |= dict.fromkeys(scene(sides), scene.__name__)
-    told = [f"{what} ({who})" for what, who in found.items()]
-    assert not told, f"{len(told)} differences:\n" + "\n".join(told[:_TOLD_MAX])
+    lines = [f"{what} ({who})" for what, who in found.items()]
+    assert not lines, f"{len(lines)} differences:\n" + "\n".join(lines[:_SHOWN_MAX])
     gone = [one for one in KNOWN if one not in sides.seen]
     assert not gone, f"differences that are no more: take them off the list: {gone}"
 
@@ -192,8 +191,8 @@ def _found(
         yield str(one)
 
 
-def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
-    """Ask for what nobody may know of, there or not, and compare what is told of it."""
+def _answers_about_missing(sides: Sides) -> Iterator[str]:
+    """Ask for what nobody may know of, there or not, and compare the answers."""
     everything_named = frozenset(one for one in ALL if one[1] is not ResourceKind.CLUSTER)
     (host,) = (one for one, rights in sides.principals.items() if rights == everything_named)
     number = len(sides.principals)
@@ -201,16 +200,16 @@ def _told_of_what_is_not_there(sides: Sides) -> Iterator[str]:
         is_clusters = all(kind is ResourceKind.CLUSTER for way in rule.ways for _, kind in way)
         if is_clusters or CASES[rule.name].shows is not None or rule.what in _NOT_BY_NAME:
             continue
-        told = []
+        shown = []
         for prefix in (NOT, "absent-"):
             answers = sides.ask(rule, host, prefix, number)
             if not is_refused(rule, answers[0], sides.worlds[0].names(prefix, number)):
                 yield f"{rule.name} of {prefix} is served: {answers[0]}"
-            told.append(_plain(answers[0]).replace(prefix, ""))
+            shown.append(_plain(answers[0]).replace(prefix, ""))
             for one in sides.differences(rule, *answers):
                 yield f"{rule.name} of {prefix}: {one}"
-        if told[0] != told[1]:
-            yield f"{rule.name} tells what is there: {told}"
+        if shown[0] != shown[1]:
+            yield f"{rule.name} tells what is there: {shown}"
 
 
 def _at_every_version(sides: Sides) -> Iterator[str]:
@@ -247,7 +246,7 @@ def _rights_come_and_go(sides: Sides) -> Iterator[str]:
     for epoch in range(6):
         for world in sides.worlds:
             if epoch in (0, 4):
-                right = creation(host, Operation.READ, ResourceKind.TOPIC, topic, LITERAL)
+                right = creation(host, AclOperation.READ, ResourceKind.TOPIC, topic, LITERAL)
                 world.create_acls([right])
             elif epoch == 2:
                 world.delete_acls(host)

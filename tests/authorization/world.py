@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.security.authorization import CLUSTER_NAME, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import message_classes
 from odradek.protocol.wire import encode_uuid
@@ -69,7 +68,7 @@ SINGLE: Mapping[ResourceKind, Sequence[str]] = {
 
 
 ALL: Rights = frozenset(
-    (Operation[name], kind) for kind, names in SINGLE.items() for name in names
+    (AclOperation[name], kind) for kind, names in SINGLE.items() for name in names
 )
 
 
@@ -162,8 +161,8 @@ class World:
         until(lambda: host not in self._hosts())
 
     def _hosts(self) -> set[str]:
-        told = self.administrator.ask(message("DescribeAcls", 3, **_ANY), 3)
-        return {acl.host for one in told.resources for acl in one.acls}
+        answer = self.administrator.ask(message("DescribeAcls", 3, **_ANY), 3)
+        return {acl.host for one in answer.resources for acl in one.acls}
 
     def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
         """Create topics, and wait until they can be used."""
@@ -179,9 +178,9 @@ class World:
         describing = message("Metadata", 12, topics=named, allow_auto_topic_creation=False)
 
         def is_there() -> bool:
-            told = self.administrator.ask(describing, 12)
-            partitions = [one for topic in told.topics for one in topic.partitions]
-            return all(not one.error_code and one.partitions for one in told.topics) and all(
+            answer = self.administrator.ask(describing, 12)
+            partitions = [one for topic in answer.topics for one in topic.partitions]
+            return all(not one.error_code and one.partitions for one in answer.topics) and all(
                 one.leader_id >= 0 and not one.error_code for one in partitions
             )
 
@@ -214,10 +213,10 @@ class World:
         def is_assigned() -> bool:
             nonlocal epoch
             asking = message("ConsumerGroupHeartbeat", 1, **joining, member_epoch=epoch)
-            told = client.ask(asking, 1)
-            assert not told.error_code, told
-            epoch = told.member_epoch
-            found.update(one.topic_id for one in (told.assignment or _NOBODY).topic_partitions)
+            answer = client.ask(asking, 1)
+            assert not answer.error_code, answer
+            epoch = answer.member_epoch
+            found.update(one.topic_id for one in (answer.assignment or _NOBODY).topic_partitions)
             return bool(found)
 
         until(is_assigned)
@@ -237,7 +236,7 @@ class World:
         share_partition = f"{names.share_group}:{encode_uuid(names.topic_id)}:0"
         for kind, key in enumerate((names.group, names.transactional_id, share_partition)):
             finding = message("FindCoordinator", 6, key_type=kind, coordinator_keys=[key])
-            self._ask_until_done(finding, 6, lambda told: told.coordinators[0].error_code)
+            self._ask_until_done(finding, 6, lambda answer: answer.coordinators[0].error_code)
         committing = message(
             "OffsetCommit",
             9,
@@ -249,7 +248,9 @@ class World:
                 }
             ],
         )
-        self._ask_until_done(committing, 9, lambda told: told.topics[0].partitions[0].error_code)
+        self._ask_until_done(
+            committing, 9, lambda answer: answer.topics[0].partitions[0].error_code
+        )
         slow = {"rebalance_timeout_ms": 900_000}
         self._join("ConsumerGroupHeartbeat", names.group, names.topic, **slow)
         self._join("ShareGroupHeartbeat", names.share_group, names.topic)
@@ -262,7 +263,9 @@ class World:
             producer_id=-1,
             producer_epoch=-1,
         )
-        begun = self._ask_until_done(beginning, _PRODUCER_VERSION, lambda told: told.error_code)
+        begun = self._ask_until_done(
+            beginning, _PRODUCER_VERSION, lambda answer: answer.error_code
+        )
         adding = message(
             "AddPartitionsToTxn",
             3,
@@ -274,7 +277,7 @@ class World:
         self._ask_until_done(
             adding,
             3,
-            lambda told: told.results_by_topic_v3_and_below[0]
+            lambda answer: answer.results_by_topic_v3_and_below[0]
             .results_by_partition[0]
             .partition_error_code,
         )
@@ -293,11 +296,11 @@ class World:
 
         def is_assigned() -> bool:
             nonlocal epoch
-            told = self.administrator.ask(message(api, 1, **joining, member_epoch=epoch), 1)
-            if told.error_code:
+            answer = self.administrator.ask(message(api, 1, **joining, member_epoch=epoch), 1)
+            if answer.error_code:
                 return False
-            epoch = told.member_epoch
-            return bool(told.assignment and told.assignment.topic_partitions)
+            epoch = answer.member_epoch
+            return bool(answer.assignment and answer.assignment.topic_partitions)
 
         until(is_assigned)
 
@@ -313,10 +316,10 @@ class World:
         }
 
         def is_loaded() -> bool:
-            told = self.administrator.ask(message("ShareFetch", 2, **asking), 2)
+            answer = self.administrator.ask(message("ShareFetch", 2, **asking), 2)
             ending = {**asking, "share_session_epoch": -1, "topics": []}
             self.administrator.ask(message("ShareFetch", 2, **ending), 2)
-            return bool(told.responses)
+            return bool(answer.responses)
 
         until(is_loaded)
 

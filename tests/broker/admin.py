@@ -32,7 +32,8 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.store import MetadataStore, SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.security.composition import Security
 from odradek.broker.telemetry.clients import Telemetry
 from odradek.broker.topics.partitions import Partitions

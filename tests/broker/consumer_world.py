@@ -35,7 +35,7 @@ from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tests.broker.group_fakes import ToldTopics
+from tests.broker.group_fakes import FakeTopics
 
 GROUP = "g"
 # Long enough for what is to happen at once.
@@ -59,7 +59,7 @@ class ConsumerWorld:
     """Owns the shard, and everything that it is told."""
 
     config: GroupConfig = field(default_factory=lambda: GroupConfig(consumer_defaults=AT_ONCE))
-    topics: ToldTopics = field(default_factory=ToldTopics)
+    topics: FakeTopics = field(default_factory=FakeTopics)
     now_ms: int = 1_700_000_000_000
     log: list[KeyValue] = field(default_factory=list)
     timers: dict[Timer, int] = field(default_factory=dict)

@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.processes import OdradekProcess
 from odradek.broker.metadata.store import ResourceType
-from odradek.broker.security.acls import AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -137,18 +138,18 @@ _OF_API: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "DescribeConfigs": {"configuration_keys": ["retention.ms"]},
     "CreateAcls": {
-        "resource_type": [AclKind.TOPIC], "resource_pattern_type": [PatternType.LITERAL],
+        "resource_type": [ResourceKind.TOPIC], "resource_pattern_type": [PatternType.LITERAL],
         "principal": ["User:bob"], "host": ["*"], "operation": [AclOperation.READ],
         "permission_type": [Permission.ALLOW],
     },
     "DeleteAcls": {
-        "resource_type_filter": [AclKind.ANY], "pattern_type_filter": [PatternType.ANY],
+        "resource_type_filter": [ResourceKind.ANY], "pattern_type_filter": [PatternType.ANY],
         "operation": [AclOperation.ANY], "permission_type": [Permission.ANY],
         "principal_filter": [f"User:nobody{number}" for number in range(100_000)],
         "resource_name_filter": [None], "host_filter": [None],
     },
     "DescribeAcls": {
-        "resource_type_filter": [AclKind.ANY], "pattern_type_filter": [PatternType.MATCH],
+        "resource_type_filter": [ResourceKind.ANY], "pattern_type_filter": [PatternType.MATCH],
         "operation": [AclOperation.ANY], "permission_type": [Permission.ANY],
     },
     "AlterClientQuotas": {
@@ -281,7 +282,7 @@ def _add_transactions(peer: Peer) -> int:
 def _add_rights(peer: Peer) -> None:
     creations = [
         AclCreation(
-            resource_type=AclKind.TOPIC, resource_name=f"t{number}" + "x" * (number % 20),
+            resource_type=ResourceKind.TOPIC, resource_name=f"t{number}" + "x" * (number % 20),
             resource_pattern_type=PatternType.PREFIXED if number % 3 else PatternType.LITERAL,
             principal=f"User:u{number % 200}", host="*", operation=AclOperation.READ,
             permission_type=Permission.ALLOW,

@@ -1,5 +1,5 @@
-"""What stands around the coordinator of groups in its tests: a loop whose time is told, a log
-whose appends end when the test says so, topics, and requests' contexts."""
+"""The surroundings of the coordinator of groups in its tests: a loop whose time the test moves, a
+log whose appends end when the test says so, topics, and requests' contexts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
-from odradek.broker.coordination.seams import StoredBatch
+from odradek.broker.coordination.seams import StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import KeyValue
@@ -23,18 +23,18 @@ from odradek.storage.transactions import Marker
 TOPIC_ID = bytes(range(16))
 
 
-class ToldLoop:
+class ManualLoop:
     """The event loop's clock and timers, moved by `advance`; futures are real."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.handles: list[ToldHandle] = []
+        self.handles: list[ManualHandle] = []
 
     def time(self) -> float:
         return self.now_s
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Any:
-        handle = ToldHandle(self.now_s + delay, callback)
+        handle = ManualHandle(self.now_s + delay, callback)
         self.handles = [h for h in self.handles if not h.is_cancelled]
         self.handles.append(handle)
         return handle
@@ -56,8 +56,8 @@ class ToldLoop:
 
 
 @dataclass(slots=True)
-class ToldHandle:
-    """A callback of the told loop."""
+class ManualHandle:
+    """A callback of the loop."""
 
     at: float
     callback: Callable[[], object]
@@ -67,7 +67,7 @@ class ToldHandle:
         self.is_cancelled = True
 
 
-class ToldLog:
+class ManualLog:
     """A log of so many partitions; while held, its appends end by `end`."""
 
     def __init__(self, partition_count: int = 1) -> None:
@@ -94,7 +94,7 @@ class ToldLog:
         return future
 
     def end(self, future: Future[None] | None = None, error: BaseException | None = None) -> None:
-        """End an append, the oldest one unless told which."""
+        """End an append, the oldest one by default."""
         at = 0 if future is None else [held for held, _, _ in self.held].index(future)
         ended, partition, appended = self.held.pop(at)
         if error is not None:
@@ -110,7 +110,7 @@ class ToldLog:
 
 
 @dataclass(slots=True)
-class ToldClock:
+class ManualClock:
     """A wall clock that stands still unless a test moves it."""
 
     at_ms: int = 1_700_000_000_000
@@ -120,7 +120,7 @@ class ToldClock:
 
 
 @dataclass(slots=True)
-class ToldTopics:
+class FakeTopics:
     """Topics by name with their ids and partition counts."""
 
     by_name: dict[str, tuple[bytes, int]] = field(default_factory=lambda: {"t": (TOPIC_ID, 4)})
@@ -152,7 +152,7 @@ class NoShareGroups:
 
 
 @dataclass(slots=True)
-class ToldBroker:
+class FakeBroker:
     """Of a broker, what the handlers of groups use."""
 
     groups: GroupCoordinator
@@ -164,10 +164,10 @@ class Bench:
     """A coordinator with all that is around it."""
 
     def __init__(self, config: GroupConfig | None = None, partition_count: int = 1) -> None:
-        self.loop = ToldLoop()
-        self.log = ToldLog(partition_count)
-        self.clock = ToldClock()
-        self.topics = ToldTopics()
+        self.loop = ManualLoop()
+        self.log = ManualLog(partition_count)
+        self.clock = ManualClock()
+        self.topics = FakeTopics()
         self.config = config or GroupConfig()
         self.groups = self.new_coordinator()
 
@@ -178,14 +178,13 @@ class Bench:
             self.log,
             self.topics,
             self.config,
-            clock=self.clock,
-            loop=self.loop,
+            time=Time(self.clock, self.loop),
             fresh_id=lambda: f"id{next(numbers)}",
         )
 
     def services(self) -> Any:
         """Return the parts of a broker that handlers of groups use."""
-        return ToldBroker(self.groups)
+        return FakeBroker(self.groups)
 
     def context(self, version: int = 9) -> Any:
         """Make a context for a request of a version."""

@@ -12,20 +12,16 @@ import pytest
 from odradek.broker.apis import create_acls, delete_acls, describe_acls
 from odradek.broker.context import ConnectedClient
 from odradek.broker.errors import CloseConnection, MetadataError
-from odradek.broker.metadata.store import SecurityKind, SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import SecurityKind
 from odradek.broker.security import audit
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission, from_row, to_row
+from odradek.broker.security.authorization import (
+    CLUSTER_NAME,
     AclOperation,
-    PatternType,
-    Permission,
-    from_row,
-    to_row,
+    Requester,
+    ResourceKind,
 )
-from odradek.broker.security.authorization import CLUSTER_NAME, Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
 from odradek.broker.security.principals import Principal
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.config.errors import ConfigError
@@ -41,8 +37,8 @@ ANN = ConnectedClient(principal=Principal("User", "ann"))
 
 
 def creation(**changes: Any) -> AclCreation:
-    told = {
-        "resource_type": AclKind.TOPIC,
+    fields = {
+        "resource_type": ResourceKind.TOPIC,
         "resource_name": "prices",
         "resource_pattern_type": PatternType.LITERAL,
         "principal": "User:ann",
@@ -50,12 +46,12 @@ def creation(**changes: Any) -> AclCreation:
         "operation": AclOperation.READ,
         "permission_type": Permission.ALLOW,
     }
-    return AclCreation(**{**told, **changes})
+    return AclCreation(**{**fields, **changes})
 
 
 def everything(**changes: Any) -> dict[str, Any]:
-    told = {
-        "resource_type_filter": AclKind.ANY,
+    fields = {
+        "resource_type_filter": ResourceKind.ANY,
         "resource_name_filter": None,
         "pattern_type_filter": PatternType.ANY,
         "principal_filter": None,
@@ -63,7 +59,7 @@ def everything(**changes: Any) -> dict[str, Any]:
         "operation": AclOperation.ANY,
         "permission_type": Permission.ANY,
     }
-    return {**told, **changes}
+    return {**fields, **changes}
 
 
 async def create(
@@ -91,7 +87,7 @@ async def names(broker: Admin) -> list[str]:
     return [one.resource_name for one in (await listed(broker)).resources]
 
 
-def may(broker: Admin, who: ConnectedClient, operation: Operation, name: str) -> bool:
+def may(broker: Admin, who: ConnectedClient, operation: AclOperation, name: str) -> bool:
     requester = Requester(who.principal, "127.0.0.1", 1, 17, "a-client", "PLAINTEXT")
     assert broker.security.authorizer is not None
     return broker.security.authorizer.may(requester, operation, ResourceKind.TOPIC, name)
@@ -100,24 +96,24 @@ def may(broker: Admin, who: ConnectedClient, operation: Operation, name: str) ->
 @versions(30)
 async def test_entries_outlive_a_restart_and_count_at_once(tmp_path: Path, version: int) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
         begun = broker.security.authorizer and broker.security.authorizer.generation
         assert await create(broker, creation(), creation(), version=version) == [(0, "")] * 2
         assert broker.security.authorizer and broker.security.authorizer.generation != begun
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert may(broker, ANN, Operation.DESCRIBE, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert may(broker, ANN, AclOperation.DESCRIBE, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
     async with admin(tmp_path, SETTINGS) as broker:
-        assert may(broker, ANN, Operation.READ, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
         response = await listed(broker, version)
         (resource,) = response.resources
-        assert (resource.resource_type, resource.resource_name) == (AclKind.TOPIC, "prices")
+        assert (resource.resource_type, resource.resource_name) == (ResourceKind.TOPIC, "prices")
         (entry,) = resource.acls
         assert (entry.principal, entry.host, entry.operation) == ("User:ann", "*", 3)
         (gone,) = await delete(broker, everything(resource_name_filter="prices"), version=version)
         assert (gone.error_code, gone.error_message) == (0, None)
         assert [one.principal for one in gone.matching_acls] == ["User:ann"]
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
     async with admin(tmp_path, SETTINGS) as broker:
         assert not await names(broker)
 
@@ -126,14 +122,14 @@ async def test_an_entry_that_cannot_be_keeps_no_other_from_it(tmp_path: Path) ->
     async with admin(tmp_path, SETTINGS) as broker:
         outcomes = await create(
             broker,
-            creation(resource_type=AclKind.CLUSTER),
+            creation(resource_type=ResourceKind.CLUSTER),
             creation(resource_name=""),
             creation(resource_type=9),
             creation(resource_pattern_type=9),
             creation(operation=77),
             creation(permission_type=9),
             creation(principal="ann"),
-            creation(resource_type=AclKind.CLUSTER, resource_name=CLUSTER_NAME),
+            creation(resource_type=ResourceKind.CLUSTER, resource_name=CLUSTER_NAME),
         )
         assert [message for _, message in outcomes] == [
             "The only valid name for the CLUSTER resource is kafka-cluster",
@@ -236,8 +232,8 @@ async def test_changes_that_the_disk_refuses_do_not_count(tmp_path: Path) -> Non
         assert [code for code, _ in await create(broker, wanted)] == [refused]
         (result,) = await delete(broker, everything())
         assert (result.error_code, result.matching_acls) == (refused, [])
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
         assert await names(broker) == ["prices"]
 
 
@@ -253,7 +249,7 @@ async def test_clients_without_the_right_can_neither_change_nor_list_entries(
         response = await listed(broker, client=ANN)
         assert (response.error_code, response.resources) == (refused, [])
         assert await names(broker) == ["prices"]
-        on_cluster = {"resource_type": AclKind.CLUSTER, "resource_name": CLUSTER_NAME}
+        on_cluster = {"resource_type": ResourceKind.CLUSTER, "resource_name": CLUSTER_NAME}
         await create(broker, creation(**on_cluster, operation=AclOperation.ALTER))
         # To alter implies to describe.
         assert (await listed(broker, client=ANN)).error_code == 0
@@ -269,8 +265,8 @@ async def test_a_broker_that_lets_nobody_do_anything_says_so(
     tmp_path: Path, settings: dict[str, str], is_warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin(tmp_path, {"authorizer.class.name": STANDARD_AUTHORIZER, **settings}):
-        told = [one.getMessage() for one in caplog.records]
-    assert any("nobody may do anything" in one for one in told) == is_warned
+        lines = [one.getMessage() for one in caplog.records]
+    assert any("nobody may do anything" in one for one in lines) == is_warned
 
 
 async def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
@@ -278,10 +274,10 @@ async def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
         await create(broker, creation())
     disabled = ErrorCode.SECURITY_DISABLED
     async with admin(tmp_path) as broker:
-        told = (disabled, "No Authorizer is configured.")
-        assert await create(broker, creation(), client=ANN) == [told]
+        refusal = (disabled, "No Authorizer is configured.")
+        assert await create(broker, creation(), client=ANN) == [refusal]
         (result,) = await delete(broker, everything(), client=ANN)
-        assert (result.error_code, result.error_message) == told
+        assert (result.error_code, result.error_message) == refusal
         response = await listed(broker, client=ANN)
         assert response.error_code == disabled
         assert response.error_message == "No Authorizer is configured on the broker"
@@ -316,8 +312,8 @@ async def test_denied_access_is_logged_and_allowed_access_is_not(
     async with admin(tmp_path, SETTINGS) as broker:
         await create(broker, creation())
         caplog.clear()
-        assert may(broker, ANN, Operation.READ, "prices")
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert may(broker, ANN, AclOperation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
     (line,) = [one.getMessage() for one in caplog.records if one.name == audit.LOGGER]
     assert line == (
         "Principal = User:ann is Denied operation = WRITE from host = 127.0.0.1 on resource = "
@@ -333,8 +329,8 @@ async def test_nobody_writes_lines_of_his_own(tmp_path: Path) -> None:
         # Its text has the principal, too.
         rule = creation(principal=str(liar.principal), permission_type=Permission.DENY)
         assert await create(broker, rule) == [(0, "")]
-        assert not may(broker, liar, Operation.READ, "prices")
-        assert not may(broker, liar, Operation.READ, "a\u2028\r\nPrincipal = User:root \u00e9")
+        assert not may(broker, liar, AclOperation.READ, "prices")
+        assert not may(broker, liar, AclOperation.READ, "a\u2028\r\nPrincipal = User:root \u00e9")
         broker.security.close()
     by_rule, by_default = file.read_text().splitlines()
     assert "Principal = User:x\\nPrincipal = User:root is Denied" in by_rule
@@ -347,9 +343,9 @@ async def test_the_audit_log_may_have_a_file_of_its_own(
 ) -> None:
     file = tmp_path / "audit.log"
     async with admin(tmp_path, SETTINGS | {"odradek.audit.log": str(file)}) as broker:
-        assert not may(broker, ANN, Operation.WRITE, "prices")
+        assert not may(broker, ANN, AclOperation.WRITE, "prices")
         file.rename(tmp_path / "audit.log.1")  # as logrotate does
-        assert not may(broker, ANN, Operation.READ, "prices")
+        assert not may(broker, ANN, AclOperation.READ, "prices")
         broker.security.close()
     for one in (file, tmp_path / "audit.log.1"):
         assert stat.S_IMODE(one.stat().st_mode) == 0o600
@@ -364,9 +360,9 @@ async def test_the_audit_log_may_have_a_file_of_its_own(
 async def test_decisions_are_counted(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         metrics = broker.security.metrics
-        assert may(broker, ROOT, Operation.READ, "prices")
+        assert may(broker, ROOT, AclOperation.READ, "prices")
         for _ in range(2):  # the second is remembered
-            assert not may(broker, ANN, Operation.READ, "prices")
+            assert not may(broker, ANN, AclOperation.READ, "prices")
         counts = metrics.authorizations
         assert (counts.allowed, counts.denied, counts.denied_per_minute) == (1, 2, 0)
         await metrics.turn_minute()
@@ -383,6 +379,6 @@ def test_a_row_that_is_no_entry_is_refused(row: str) -> None:
 
 def test_an_entry_comes_out_of_its_row_as_it_went_in() -> None:
     for name in ("a", "\u00e9", '"', "\\", "\U0001f600"):
-        acl = Acl(AclKind.GROUP, name, PatternType.PREFIXED, f"User:{name}", "*",
+        acl = Acl(ResourceKind.GROUP, name, PatternType.PREFIXED, f"User:{name}", "*",
                   AclOperation.ALL, Permission.DENY)  # fmt: skip
         assert from_row(to_row(acl)) == acl

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.counters.authorization import AuthorizationCounts
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
 
@@ -29,7 +28,7 @@ def acl(
     operation: AclOperation = AclOperation.READ,
     permission: Permission = Permission.ALLOW,
 ) -> Acl:
-    return Acl(AclKind.TOPIC, name, pattern, principal, host, operation, permission)
+    return Acl(ResourceKind.TOPIC, name, pattern, principal, host, operation, permission)
 
 
 def authorizer(acls: Iterable[Acl]) -> AclAuthorizer:
@@ -62,12 +61,12 @@ def test_a_request_of_many_names_takes_little_time_among_many_entries(name: str)
     entry, asked = CASES[name]
     ours = authorizer(map(entry, range(COUNT)))
     begun_s = time.process_time()
-    for operation in (Operation.READ, Operation.WRITE):
+    for operation in (AclOperation.READ, AclOperation.WRITE):
         for number in range(NAMES):
             ours.may(ANN, operation, ResourceKind.TOPIC, asked(number))
     for number in range(20):
         one = Requester(Principal("User", f"u{number}"), "10.0.0.1", 22, 4, "", "PLAINTEXT")
-        ours.may_any(one, Operation.WRITE, ResourceKind.TOPIC)
+        ours.may_any(one, AclOperation.WRITE, ResourceKind.TOPIC)
     # Some 20 ms. To look at each entry about a name took 600 ms and more.
     assert time.process_time() - begun_s < 0.3
 
@@ -80,7 +79,7 @@ def test_any_of_many_prefixes_is_found_in_little_time_where_all_are_denied() -> 
     )
     ours = authorizer([*longer, *denied])
     begun_s = time.process_time()
-    assert not ours.may_any(ANN, Operation.WRITE, ResourceKind.TOPIC)
+    assert not ours.may_any(ANN, AclOperation.WRITE, ResourceKind.TOPIC)
     assert time.process_time() - begun_s < 0.2  # to try each beginning took 500 ms
 
 
@@ -89,9 +88,9 @@ def test_a_change_takes_no_longer_with_many_entries() -> None:
     begun_s = time.process_time()
     for number in range(100):
         ours.change(added=[acl(f"new{number}")])
-        assert ours.may(ANN, Operation.READ, ResourceKind.TOPIC, f"new{number}-a")
+        assert ours.may(ANN, AclOperation.READ, ResourceKind.TOPIC, f"new{number}-a")
         ours.change(removed=[acl(f"new{number}")])
-        assert not ours.may(ANN, Operation.READ, ResourceKind.TOPIC, f"new{number}-a")
+        assert not ours.may(ANN, AclOperation.READ, ResourceKind.TOPIC, f"new{number}-a")
     assert time.process_time() - begun_s < 1.0  # all put in force each time took 5 s
 
 
@@ -100,8 +99,8 @@ def test_decisions_about_long_names_are_not_remembered() -> None:
     for number in range(100):
         name = Principal("User", f"{number}" + "n" * 10_000)
         one = Requester(name, "10.0.0.1", 3, 12, "", "PLAINTEXT")
-        assert not ours.may(one, Operation.READ, ResourceKind.TOPIC, "t")
-        assert ours.may(ANN, Operation.READ, ResourceKind.TOPIC, f"t{number}" + "x" * 10_000)
+        assert not ours.may(one, AclOperation.READ, ResourceKind.TOPIC, "t")
+        assert ours.may(ANN, AclOperation.READ, ResourceKind.TOPIC, f"t{number}" + "x" * 10_000)
     assert not ours._rules
 
 
@@ -130,7 +129,7 @@ def test_entries_that_change_decide_as_those_that_were_there_from_the_start(
             there -= set(entries)
         fresh = authorizer(there)
         assert ours.acls == there
-        for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE):
+        for operation in (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE):
             for name in ("a", "ab", "abc", "abcd", "b", "c", "*", "*ab"):
                 ours.may(ANN, operation, ResourceKind.TOPIC, name)
                 fresh.may(ANN, operation, ResourceKind.TOPIC, name)

@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.security.acl_search import AclSearch
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 
 NAMES = ["*", "a", "ab", "abc", "b", ""]
 PRINCIPALS = ["User:ann", "User:bob", "User:*"]
@@ -21,7 +15,7 @@ HOSTS = ["*", "127.0.0.1"]
 
 acls = st.builds(
     Acl,
-    st.sampled_from([AclKind.TOPIC, AclKind.GROUP]),
+    st.sampled_from([ResourceKind.TOPIC, ResourceKind.GROUP]),
     st.sampled_from(NAMES),
     st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
     st.sampled_from(PRINCIPALS),
@@ -31,7 +25,7 @@ acls = st.builds(
 )
 filters = st.builds(
     AclFilter,
-    st.sampled_from([AclKind.ANY, AclKind.TOPIC, AclKind.GROUP, AclKind.USER]),
+    st.sampled_from([ResourceKind.ANY, ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.USER]),
     st.none() | st.sampled_from([*NAMES, "abcd"]),
     st.sampled_from(
         [PatternType.ANY, PatternType.MATCH, PatternType.LITERAL, PatternType.PREFIXED]

@@ -12,13 +12,8 @@ import pytest
 
 from odradek.broker.adoption.adopt import Source, carry_out, prepare
 from odradek.broker.metadata.images import DATABASE_NAME
-from odradek.broker.metadata.store import (
-    Metadata,
-    Resource,
-    ResourceType,
-    SecurityKind,
-    SqliteMetadata,
-)
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import Metadata, Resource, ResourceType, SecurityKind
 from odradek.broker.security.acls import from_row
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.quotas.entities import read_entity, read_quotas
@@ -173,14 +168,14 @@ def test_records_that_are_not_taken_over_are_listed(
         setting(ResourceType.GROUP, "readers", "share.auto.offset.reset", "earliest"),
     ])  # fmt: skip
     assert adopt(source, force=False, dry_run=True) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     for words in (
         "1 SCRAM credential of carol (mechanism 3)",
         "1 client quota later_rate of user bob", "1 delegation token", "share.version=1",
         "settings of broker 4 log.cleaner.threads",
         "settings of group readers share.auto.offset.reset",
     ):  # fmt: skip
-        assert words in told
+        assert words in printed
 
 
 def test_users_of_scram_are_taken_over(
@@ -207,11 +202,11 @@ def test_users_of_scram_are_taken_over(
 
 
 def acl(**changes: Any) -> records.AccessControlEntryRecord:
-    told = {
+    fields = {
         "id": bytes(16), "resource_type": 2, "resource_name": "orders", "pattern_type": 3,
         "principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3,
     }  # fmt: skip
-    return records.AccessControlEntryRecord(**{**told, **changes})
+    return records.AccessControlEntryRecord(**{**fields, **changes})
 
 
 def test_acls_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from odradek.broker.api_table import APIS, Api
 from odradek.broker.apis import load
 from odradek.broker.reference import markdown
 from odradek.protocol.messages import message_classes
-from odradek.protocol.schema import info_of
+from odradek.protocol.schema import fields_of, info_of
 
 # Advertised below what is served, as Kafka 4 does for librdkafka's sake (KAFKA-18659).
 ADVERTISED_FROM = {"Produce": 0}
@@ -28,6 +31,32 @@ def test_an_api_is_advertised_in_the_versions_of_its_declaration(api: Api) -> No
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_an_api_has_a_handler(api: Api) -> None:
     assert callable(load(api).handle)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_handler_says_how_its_versions_differ(api: Api) -> None:
+    """Its docstring names each version that adds a field, ends one, or is the first flexible."""
+    handler = load(api)
+    text = sys.modules[handler.handle.__module__].__doc__ or ""
+    note = text[text.index("Version") :].replace("\n", " ")
+    is_only = handler.first == api.last
+    assert f"Version {api.last} only." in note if is_only else (
+        f"Versions {handler.first} to {api.last}." in note
+    )
+    named = {int(one) for one in re.findall(r"\bv(\d+)\b", text)}
+    assert named <= set(range(handler.first, api.last + 1))
+    changes = {info_of(handler.request).flexible.first}
+    for message in message_classes(api.name):
+        changes.update(_changes(message))
+    assert {one for one in changes if handler.first < one <= api.last} <= named
+
+
+def _changes(declared: type) -> Iterator[int]:
+    for field in fields_of(declared):
+        yield field.spec.versions.first
+        yield field.spec.versions.last + 1
+        if field.struct is not None:
+            yield from _changes(field.struct)
 
 
 def test_the_page_of_apis_is_fresh() -> None:

@@ -19,16 +19,8 @@ import pytest
 
 from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.security import audit
-from odradek.broker.security.acls import (
-    Acl,
-    AclFilter,
-    AclKind,
-    AclOperation,
-    PatternType,
-    Permission,
-)
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
 from tests.protocol.kafka_jars import LIBS, require_jars
@@ -46,7 +38,7 @@ PRINCIPALS = [("User", "ann"), ("User", "bob"), ("User", "root"), ("Group", "ann
               ("Group", "admins"), ("user", "ann"), ("user", "root"), ("Group", "*"),
               ("User", "a:b"), ("User", "")]  # fmt: skip
 HOSTS = ["127.0.0.1", "10.0.0.7", "0:0:0:0:0:0:0:1"]
-KINDS = [one for one in AclKind if one >= AclKind.TOPIC]
+KINDS = [one for one in ResourceKind if one >= ResourceKind.TOPIC]
 OPERATIONS = [one for one in AclOperation if one >= AclOperation.ALL]
 API_KEYS = [0, 1, 3, 30]
 
@@ -76,13 +68,13 @@ def test_decisions_and_audit_log_are_kafkas(caplog: pytest.LogCaptureFixture) ->
                 continue
             for _ in range(2):  # the second time it is remembered
                 caplog.clear()
-                told = {"allowed": _ask(ours, question), "logged": _logged(caplog)}
+                mine = {"allowed": _ask(ours, question), "logged": _logged(caplog)}
                 expected = dict(answer)
                 if (question["name"] or "a")[0] < "*":
                     # There it comes by some entries twice, and may name another of them.
-                    for one in (told, expected):
+                    for one in (mine, expected):
                         one["logged"] = [re.sub("MatchingAcl.*", "", x) for x in one["logged"]]
-                assert told == expected, (question, world["acls"])
+                assert mine == expected, (question, world["acls"])
             decided += 1
             allowed += answer["allowed"]
         for one, found in zip(world["filters"], answers["filters"], strict=True):
@@ -115,8 +107,8 @@ def _world(chance: random.Random) -> dict[str, Any]:
             "principal": chance.choice(askers),
             "host": chance.choice(HOSTS),
             "operation": chance.choice(
-                [one for one in Operation if one in operations]
-                + [Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ]
+                [one for one in operations if one is not AclOperation.ALL]
+                + [AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ]
             ),
             "kind": chance.choice(kinds),
             # None asks for any resource of the kind.
@@ -130,7 +122,7 @@ def _world(chance: random.Random) -> dict[str, Any]:
     def which() -> AclFilter:
         one = acl()
         return AclFilter(
-            chance.choice((one.kind, AclKind.ANY, AclKind.UNKNOWN)),
+            chance.choice((one.kind, ResourceKind.ANY, ResourceKind.UNKNOWN)),
             chance.choice((one.name, chance.choice(NAMES), None)),
             chance.choice(list(PatternType)),
             chance.choice((one.principal, None, None)),
@@ -168,7 +160,7 @@ def _ask(ours: AclAuthorizer, question: dict[str, Any]) -> bool:
     requester = Requester(
         Principal(*question["principal"]), question["host"], question["apiKey"], 0, "a-client", ""
     )
-    operation, kind = Operation(question["operation"]), ResourceKind(question["kind"])
+    operation, kind = AclOperation(question["operation"]), ResourceKind(question["kind"])
     if question["name"] is None:
         return ours.may_any(requester, operation, kind)
     return ours.may(
@@ -195,7 +187,7 @@ def _super_users(world: dict[str, Any]) -> frozenset[str]:
 def _acl(one: tuple[Any, ...]) -> Acl:
     kind, name, pattern, principal, host, operation, permission = one
     return Acl(
-        AclKind(kind), name, PatternType(pattern), principal, host,
+        ResourceKind(kind), name, PatternType(pattern), principal, host,
         AclOperation(operation), Permission(permission),
     )  # fmt: skip
 
@@ -203,6 +195,6 @@ def _acl(one: tuple[Any, ...]) -> Acl:
 def _filter(one: tuple[Any, ...]) -> AclFilter:
     kind, name, pattern, principal, host, operation, permission = one
     return AclFilter(
-        AclKind(kind), name, PatternType(pattern), principal, host,
+        ResourceKind(kind), name, PatternType(pattern), principal, host,
         AclOperation(operation), Permission(permission),
     )  # fmt: skip

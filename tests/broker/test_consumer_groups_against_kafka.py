@@ -63,7 +63,7 @@ from odradek.protocol.messages.offset_commit import (
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.admin import creatable
 from tests.broker.consumer_world import ConsumerWorld
-from tests.broker.group_fakes import ToldTopics
+from tests.broker.group_fakes import FakeTopics
 from tests.broker.kafka_peer import Peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -277,7 +277,7 @@ class Play:
         """Create the topics, with ids that have the given `place` of Java's tables, if any."""
         self.chance = random.Random(seed)
         self.names = [f"t{seed}-{letter}" for letter in "abc"]
-        topics = ToldTopics({})
+        topics = FakeTopics({})
         group = f"g{seed}"
         self.group = group
         self.peer = peer

@@ -19,7 +19,7 @@ from odradek.broker.groups.consumer.group import ConsumerGroup, ConsumerState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
-from tests.broker.group_fakes import ToldTopics
+from tests.broker.group_fakes import FakeTopics
 from tests.profiles import examples
 
 TOPICS = ("a", "b", "c")
@@ -69,7 +69,7 @@ class Scene:
     """A world with its clients, and what must always hold."""
 
     def __init__(self) -> None:
-        self.world = ConsumerWorld(topics=ToldTopics({}))
+        self.world = ConsumerWorld(topics=FakeTopics({}))
         for name in TOPICS[:2]:
             self.world.grow(name, 3)
         self.clients: dict[str, Client] = {}

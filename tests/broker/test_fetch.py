@@ -18,7 +18,8 @@ from odradek.broker.api_table import BY_KEY
 from odradek.broker.apis import fetch
 from odradek.broker.composition import Broker
 from odradek.broker.context import RequestContext
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import iterate_batches
@@ -528,7 +529,7 @@ async def test_many_partitions_are_answered_as_few_are(
         append(there.logs[1], batch(b"a"))
         if secured:
             may_read = Acl(
-                AclKind.TOPIC, "there", PatternType.LITERAL, "User:ANONYMOUS", "*",
+                ResourceKind.TOPIC, "there", PatternType.LITERAL, "User:ANONYMOUS", "*",
                 AclOperation.READ, Permission.ALLOW,
             )  # fmt: skip
             await broker.security.acls.create([may_read])
@@ -539,7 +540,7 @@ async def test_many_partitions_are_answered_as_few_are(
             for rank, name in enumerate(("gone", "there", "hidden", "made up"), 1)
         }
 
-        async def told() -> list[FetchResponse]:
+        async def answers() -> list[FetchResponse]:
             first = await one.ask(request(named, session=(0, 0)), version=version)
             session_id = first.session_id
             again = request(dict(reversed(named.items())), session=(session_id, 1))
@@ -547,7 +548,7 @@ async def test_many_partitions_are_answered_as_few_are(
             asked = [await one.ask(again, version=version), await one.ask(alone, version=version)]
             return [replace(answer, session_id=0) for answer in (first, *asked)]
 
-        expected = await told()
+        expected = await answers()
         monkeypatch.setattr(fetch, "_PLANNED_AT_ONCE_MAX", 0)
-        assert await told() == expected
+        assert await answers() == expected
         assert {data.error_code for data in parts_of(expected[0])} > {ErrorCode.NONE}

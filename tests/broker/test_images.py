@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
-from odradek.broker.metadata.store import (
-    Metadata,
-    Resource,
-    ResourceType,
-    SqliteMetadata,
-    TopicRecord,
-)
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import Metadata, Resource, ResourceType, TopicRecord
 from tests.profiles import examples
 from tests.simulation.crashfs import CrashFileSystem
 

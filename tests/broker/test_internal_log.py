@@ -14,6 +14,7 @@ from odradek.broker.coordination.effects import Producer
 from odradek.broker.coordination.internal_log import InternalLog
 from odradek.broker.coordination.seams import KeyValue, StoredBatch
 from odradek.broker.durability.group_commit import GroupCommit
+from odradek.broker.durability.own_appends import Durability
 from odradek.broker.errors import Refusal
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
@@ -56,9 +57,8 @@ def make(broker: Admin, commit: GroupCommit) -> InternalLog:
     return InternalLog(
         broker.topics,
         topic_names.CONSUMER_OFFSETS,
-        commit,
+        Durability(commit, lambda: broker.config.log_flush_acks_all),
         partition_count=lambda: broker.config.offsets_topic_num_partitions,
-        waits_for_disk=lambda: broker.config.log_flush_acks_all,
         codec=lambda: Codec(broker.config.offsets_topic_compression_codec),
         now_ms=lambda: NOW_MS,
     )

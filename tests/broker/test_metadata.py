@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME, Images
+from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import (
     Metadata,
     Resource,
     ResourceType,
     SecurityKind,
-    SqliteMetadata,
     TopicRecord,
 )
 from odradek.storage.real_files import RealFileSystem
@@ -154,7 +154,8 @@ def test_changes_that_a_killed_process_had_committed_are_there(path: Path) -> No
     script = f"""
 import asyncio, os, signal
 from pathlib import Path
-from odradek.broker.metadata.store import SqliteMetadata, TopicRecord
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import TopicRecord
 from odradek.storage.real_files import RealFileSystem
 
 async def main():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.coordination.seams import KeyValue, StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import OffsetRecord, decode_record
@@ -19,7 +19,7 @@ from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.group_metadata import GroupMetadataKey
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from odradek.protocol.messages.transaction_log import PartitionsSchema
-from tests.broker.group_fakes import ToldLoop, ToldTopics
+from tests.broker.group_fakes import FakeTopics, ManualLoop
 from tests.broker.poison import classic, consumer, entry, offset
 from tests.broker.poison_states import snapshot, transaction
 from tests.broker.test_poisoned_logs import PoisonedTopic, StillClock
@@ -30,8 +30,8 @@ def offsets_of(*records: KeyValue) -> tuple[list[tuple[int, int]], list[str]]:
 
     async def main() -> tuple[list[tuple[int, int]], list[str]]:
         groups = GroupCoordinator(
-            PoisonedTopic([StoredBatch(list(records))]), ToldTopics(), GroupConfig(),
-            clock=StillClock(), loop=ToldLoop(),
+            PoisonedTopic([StoredBatch(list(records))]), FakeTopics(), GroupConfig(),
+            time=Time(StillClock(), ManualLoop()),
         )  # fmt: skip
         await groups.load()
         asked = OffsetFetchRequestGroup(group_id="g", topics=None)

@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from odradek.broker.coordination.effects import Describable, Producer
 from odradek.broker.coordination.machine import Codec, Machine
 from odradek.broker.coordination.runtime import Runtime
-from odradek.broker.coordination.seams import KeyValue, StoredBatch
+from odradek.broker.coordination.seams import KeyValue, StoredBatch, Time
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import CommittedOffset, OffsetRecord, encode_record
 from odradek.broker.shares import state_records
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state_records import ShareState, Snapshot
+from odradek.broker.shares.state_records import ShareSnapshot, ShareState
 from odradek.broker.shares.state_shard import StateConfig, StateShard
 from odradek.broker.topics import names as topic_names
 from odradek.broker.transactions import records as transaction_records
@@ -57,7 +57,7 @@ from odradek.protocol.schema import info_of
 from odradek.storage.log import Log
 from odradek.storage.transactions import Marker
 from tests import profiles
-from tests.broker.group_fakes import ToldLoop, ToldTopics
+from tests.broker.group_fakes import FakeTopics, ManualLoop
 from tests.broker.live import counting_turns, live, on_uvloop
 from tests.protocol.strategies import Strategy, messages
 
@@ -113,7 +113,7 @@ def load(
     async def main() -> Machine:
         runtime: Runtime[Any] = Runtime(
             "things", PoisonedTopic(stored), codec, lambda partition: machine(),
-            clock=StillClock(), loop=ToldLoop(),
+            time=Time(StillClock(), ManualLoop()),
         )  # fmt: skip
         await runtime.load()
         found = runtime.machine_at(0)
@@ -237,10 +237,10 @@ def test_groups_are_loaded_and_served_beside_hostile_records(
     ]
 
     async def main() -> None:
-        loop = ToldLoop()
+        loop = ManualLoop()
         groups = GroupCoordinator(
-            PoisonedTopic([*before, StoredBatch(mine), *after]), ToldTopics(), GroupConfig(),
-            clock=StillClock(), loop=loop,
+            PoisonedTopic([*before, StoredBatch(mine), *after]), FakeTopics(), GroupConfig(),
+            time=Time(StillClock(), loop),
         )  # fmt: skip
         await groups.load()
         _ask_about_groups(groups)
@@ -310,7 +310,7 @@ def test_share_states_are_loaded_beside_hostile_records(
     before: list[StoredBatch | Marker], after: list[StoredBatch | Marker]
 ) -> None:
     key, state = SharePartitionKey(MINE, bytes(15) + b"\1", 0), ShareState(1, 2, 3, 4, 5)
-    record = STATE_CODEC.encode(Snapshot(key, state))
+    record = STATE_CODEC.encode(ShareSnapshot(key, state))
     shard = load(
         [*before, StoredBatch([record]), *after],
         STATE_CODEC,
@@ -404,7 +404,7 @@ async def test_a_broker_starts_and_serves_what_is_sound_in_poisoned_topics(
             OffsetRecord(MINE, "t", 0, COMMITTED._replace(commit_timestamp_ms=now_ms))
         ),
         topic_names.TRANSACTION_STATE: TRANSACTION_CODEC.encode(TransactionRecord(MINE, mine)),
-        topic_names.SHARE_GROUP_STATE: STATE_CODEC.encode(Snapshot(*states)),
+        topic_names.SHARE_GROUP_STATE: STATE_CODEC.encode(ShareSnapshot(*states)),
     }
     poison_batches = list(hostile_batches())
     async with live(tmp_path, SETTINGS) as broker:

@@ -16,6 +16,7 @@ from odradek.broker.apis import alter_client_quotas, describe_client_quotas, met
 from odradek.broker.composition import Broker
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection, MetadataError, Refusal
+from odradek.broker.network import charging
 from odradek.broker.observability.exposition.quota_rows import SHOWN_MAX, read_quotas
 from odradek.broker.security.quotas import charge as charges
 from odradek.broker.security.quotas.charge import Charge
@@ -447,7 +448,7 @@ ANY = MetadataRequest(topics=[])
 @on_uvloop
 async def test_nothing_is_counted_while_there_is_no_quota(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charges, "Charge", None)
+        patch.setattr(charging, "Charge", None)
         async with live(tmp_path) as broker, client(broker) as one:
             assert (await one.ask(ANY, version=9)).throttle_time_ms == 0
             await quota(broker, entity(client_id=None), **{PRODUCE: 1.0})
@@ -533,10 +534,10 @@ def test_time_counts_though_the_connection_is_closed_instead_of_an_answer(
             settled.append((self._api_key, counts_time))
             return super()._settle(*args, counts_time=counts_time)
 
-    def fail(context: RequestContext, request: MetadataRequest) -> Any:
+    def fail(_: Broker, context: RequestContext, request: MetadataRequest) -> Any:
         raise error
 
-    async def fail_later(context: RequestContext, request: MetadataRequest) -> Any:
+    async def fail_later(_: Broker, context: RequestContext, request: MetadataRequest) -> Any:
         raise error
 
     @on_uvloop
@@ -547,7 +548,7 @@ def test_time_counts_though_the_connection_is_closed_instead_of_an_answer(
             assert await one.is_closed()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charges, "Charge", Counted)
+        patch.setattr(charging, "Charge", Counted)
         patch.setattr(metadata, "handle", fail_later if is_awaited else fail)
         main()
     assert settled == [(METADATA_KEY, True)]

@@ -42,7 +42,7 @@ def one_wanted(number: int, offset: int = 0) -> WantedPartition:
     return WantedPartition("t", ZERO_UUID, part)
 
 
-def told(number: int, news: tuple[int, int, int, int, bytes]) -> PartitionData:
+def partition_data(number: int, news: tuple[int, int, int, int, bytes]) -> PartitionData:
     high_watermark, log_start_offset, error_code, epoch, records = news
     return PartitionData(
         partition_index=number,
@@ -191,7 +191,7 @@ def resume(
         assert isinstance(found, Session)
         assert [number for _, number in found.partitions] == plain.numbers
         for one in set(named) - set(forgotten):
-            assert found.partitions["t", one].wanted.fetch_offset == at
+            assert found.partitions["t", one].request.fetch_offset == at
 
 
 def test_all_sessions_have_room_for_so_many_partitions() -> None:
@@ -221,22 +221,22 @@ def test_all_sessions_have_room_for_so_many_partitions() -> None:
         assert (len(sessions), sessions.partition_count, sessions.evictions) == (2, 4, 1)
 
 
-@given(told_news=st.lists(st.lists(NEWS, min_size=3, max_size=3), max_size=6))
+@given(rounds=st.lists(st.lists(NEWS, min_size=3, max_size=3), max_size=6))
 def test_a_client_gets_the_news_and_nothing_else(
-    told_news: list[list[tuple[int, int, int, int, bytes]]],
+    rounds: list[list[tuple[int, int, int, int, bytes]]],
 ) -> None:
     """The answers lead a client to the state that holds, and each says something new."""
     session = Session(1, wanted(0, 1, 2), 0, is_privileged=False, uses_topic_ids=False)
     believed = dict.fromkeys(range(3), (-1, -1))
-    for round_news in told_news:
+    for round_news in rounds:
         turns = [number for _, number in session.partitions]
         last = []
         for number in turns:
-            data = told(number, round_news[number])
-            is_told = session.tell(session.partitions["t", number], data, None)
+            data = partition_data(number, round_news[number])
+            is_news = session.note(session.partitions["t", number], data, None)
             facts = data.high_watermark, data.log_start_offset
             is_more = bool(data.records or data.error_code or data.diverging_epoch.epoch >= 0)
-            assert is_told == (is_more or facts != believed[number])
+            assert is_news == (is_more or facts != believed[number])
             believed[number] = (-1, -1) if data.error_code else facts
             last += [number] if data.records else []
         first = [number for number in turns if number not in last]

@@ -9,9 +9,10 @@ from unittest import mock
 
 from odradek.broker.apis.share_fetch import _add_results
 from odradek.broker.coordination.effects import Persist, Reply
-from odradek.broker.security.acls import Acl, AclKind, AclOperation, PatternType, Permission
+from odradek.broker.security.acls import Acl, PatternType, Permission
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import Failure
+from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.sessions import (
     MISSING_PARTITIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
@@ -202,9 +203,9 @@ def test_there_is_room_for_the_state_of_so_many_share_partitions() -> None:
 
     def begin(group_id: str, epoch: int = 0) -> ErrorCode:
         key = SharePartitionKey(group_id, bytes(16), 0)
-        return told(shard.initialize(key, epoch, 0, "asked", 0))
+        return error_of(shard.initialize(key, epoch, 0, "asked", 0))
 
-    def told(effects: list[Any]) -> ErrorCode:
+    def error_of(effects: list[Any]) -> ErrorCode:
         for effect in effects:
             if isinstance(effect, Persist):
                 assert isinstance(effect.ticket, Ticket)
@@ -215,7 +216,7 @@ def test_there_is_room_for_the_state_of_so_many_share_partitions() -> None:
 
     assert [begin("a"), begin("b"), begin("c")] == [0, 0, ErrorCode.POLICY_VIOLATION]
     assert begin("a", epoch=1) is ErrorCode.NONE
-    assert told(shard.delete(SharePartitionKey("a", bytes(16), 0), "asked")) is ErrorCode.NONE
+    assert error_of(shard.delete(SharePartitionKey("a", bytes(16), 0), "asked")) is ErrorCode.NONE
     assert begin("c") is ErrorCode.NONE
 
 
@@ -245,11 +246,11 @@ def test_results_are_added_without_going_through_the_answer_for_each() -> None:
     results = {one: None, other: denied, third: denied}
     _add_results(response, results | dict.fromkeys(made_up(0, 500)))
     assert responses.rounds < 5
-    told = [
+    found = [
         (topic.topic_id, [(p.partition_index, p.acknowledge_error_code) for p in topic.partitions])
         for topic in responses[:2]
     ]
-    assert told == [(b"a", [(0, 0), (1, denied.error)]), (b"b", [(0, denied.error)])]
+    assert found == [(b"a", [(0, 0), (1, denied.error)]), (b"b", [(0, denied.error)])]
     assert len(responses) == 502
 
 
@@ -272,15 +273,15 @@ async def test_an_answer_about_offsets_does_not_tell_the_id_of_a_hidden_topic(
         ],
     )
     may_read_group = Acl(
-        AclKind.GROUP, "mine", PatternType.LITERAL, "User:ANONYMOUS", "*",
+        ResourceKind.GROUP, "mine", PatternType.LITERAL, "User:ANONYMOUS", "*",
         AclOperation.READ, Permission.ALLOW,
     )  # fmt: skip
     async with live(tmp_path, secured) as broker, client(broker) as one:
         await broker.topics.create([NewTopic("hidden", 1, 1)])
         await broker.security.acls.create([may_read_group])
         answer = await one.ask(request, version=0)
-    told = {
+    answered = {
         topic.topic_name: (topic.topic_id, [part.error_code for part in topic.partitions])
         for topic in answer.responses
     }
-    assert told == dict.fromkeys(names, (ZERO_UUID, [ErrorCode.TOPIC_AUTHORIZATION_FAILED]))
+    assert answered == dict.fromkeys(names, (ZERO_UUID, [ErrorCode.TOPIC_AUTHORIZATION_FAILED]))

@@ -21,7 +21,7 @@ from odradek.broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
 from odradek.broker.groups.share.partitions import Begun
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
-from tests.broker.group_fakes import ToldTopics
+from tests.broker.group_fakes import FakeTopics
 from tests.profiles import examples
 
 TOPICS = ("a", "b", "c")
@@ -50,7 +50,7 @@ class Scene:
     """A world with its clients, the state that is to be begun, and what must always hold."""
 
     def __init__(self) -> None:
-        self.world = ConsumerWorld(topics=ToldTopics({}))
+        self.world = ConsumerWorld(topics=FakeTopics({}))
         for name in TOPICS[:2]:
             self.world.grow(name, 3)
         self.clients: dict[str, Client] = {}

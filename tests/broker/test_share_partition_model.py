@@ -30,14 +30,8 @@ from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
 from odradek.broker.shares.batches import RecordState
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.locks import expire
-from odradek.broker.shares.partition import (
-    Done,
-    Failure,
-    Outcome,
-    PartitionConfig,
-    SharePartition,
-    Write,
-)
+from odradek.broker.shares.outcomes import Done, Failure, Outcome, Write
+from odradek.broker.shares.partition import PartitionConfig, SharePartition
 from odradek.broker.shares.state_records import (
     ShareState,
     StateBatch,

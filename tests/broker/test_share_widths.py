@@ -11,9 +11,15 @@ from odradek.broker.shares.acknowledging import Acknowledgement, acknowledge
 from odradek.broker.shares.acquiring import Acquired, Asked, Span, acquire
 from odradek.broker.shares.batches import RecordState, StateBatch, cut, flaw_of
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition import PartitionConfig, SharePartition, Write
+from odradek.broker.shares.outcomes import Write
+from odradek.broker.shares.partition import PartitionConfig, SharePartition
 from odradek.broker.shares.state_coordinator import all_of
-from odradek.broker.shares.state_records import ShareState, Snapshot, decode_record, encode_record
+from odradek.broker.shares.state_records import (
+    ShareSnapshot,
+    ShareState,
+    decode_record,
+    encode_record,
+)
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages import write_share_group_state as wire
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop
@@ -97,11 +103,11 @@ def test_a_stored_record_with_such_a_batch_is_left_out() -> None:
     key = SharePartitionKey("g", bytes(16), 0)
     backward = ShareState(1, 2, 3, 4, 5, (StateBatch(9, 12, 1, 0), StateBatch(12, 9, 2, 0)))
     with pytest.raises(ProtocolError, match="ends before it begins"):
-        decode_record(*encode_record(Snapshot(key, backward)))
+        decode_record(*encode_record(ShareSnapshot(key, backward)))
 
 
 async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode:
-    told = [
+    batches = [
         wire.StateBatch(
             first_offset=batch.first_offset,
             last_offset=batch.last_offset,
@@ -112,7 +118,7 @@ async def write(one: Client, topic_id: bytes, *batches: StateBatch) -> ErrorCode
     ]
     partition = wire.PartitionData(
         partition=0, state_epoch=0, leader_epoch=0, start_offset=0,
-        delivery_complete_count=-1, state_batches=told,
+        delivery_complete_count=-1, state_batches=batches,
     )  # fmt: skip
     topic = wire.WriteStateData(topic_id=topic_id, partitions=[partition])
     request = wire.WriteShareGroupStateRequest(group_id="g", topics=[topic])
@@ -154,11 +160,11 @@ async def test_a_stored_state_past_the_logs_end_is_fetched_up_to_it(tmp_path: Pa
         request = share_fetch("a", topics=[topic])
         request.max_bytes, request.max_records, request.max_wait_ms = 2**20, 500, 20_000
         answer = await one.ask(request, version=1)
-        (told,) = answer.responses[0].partitions
+        (data,) = answer.responses[0].partitions
         acquired = [
-            (a.first_offset, a.last_offset, a.delivery_count) for a in told.acquired_records
+            (a.first_offset, a.last_offset, a.delivery_count) for a in data.acquired_records
         ]
-        assert (told.error_code, acquired) == (ErrorCode.NONE, [(0, 9, 2)])
+        assert (data.error_code, acquired) == (ErrorCode.NONE, [(0, 9, 2)])
         served = broker.shares.partitions.find(key)
         assert served is not None and served.partition is not None
         assert served.partition.end_offset == 9

@@ -15,8 +15,7 @@ from odradek.broker.apis import (
     renew_delegation_token,
 )
 from odradek.broker.context import ConnectedClient
-from odradek.broker.security.authorization import Requester, ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.principals import ANONYMOUS, Principal
 from odradek.broker.security.tokens import TOKEN_BYTES_MAX
 from odradek.protocol.errors import ErrorCode
@@ -55,12 +54,12 @@ REQUESTS = (
 class Rules:
     """An authorizer that allows what is in a set."""
 
-    allowed: set[tuple[Operation, ResourceKind, str]]
+    allowed: set[tuple[AclOperation, ResourceKind, str]]
 
     def may(
         self,
         requester: Requester,
-        operation: Operation,
+        operation: AclOperation,
         kind: ResourceKind,
         name: str,
         *,
@@ -69,7 +68,7 @@ class Rules:
     ) -> bool:
         return (operation, kind, name) in self.allowed
 
-    def may_any(self, requester: Requester, operation: Operation, kind: ResourceKind) -> bool:
+    def may_any(self, requester: Requester, operation: AclOperation, kind: ResourceKind) -> bool:
         return False
 
 
@@ -149,9 +148,9 @@ async def test_a_token_is_made_for_who_asks(tmp_path: Path, version: int) -> Non
         assert made.max_timestamp_ms == NOW_MS + 7 * 86_400_000
         assert len(made.token_id) == 22 and len(made.hmac) == 64
         assert broker.security.token_credentials.find(made.token_id) is not None
-        (told,) = (await ask(broker, describe(), version=version)).tokens
-        assert (told.token_id, told.hmac) == (made.token_id, made.hmac)
-        assert [one.principal_name for one in told.renewers] == ["bob"]
+        (described,) = (await ask(broker, describe(), version=version)).tokens
+        assert (described.token_id, described.hmac) == (made.token_id, made.hmac)
+        assert [one.principal_name for one in described.renewers] == ["bob"]
 
 
 @on_uvloop
@@ -161,7 +160,7 @@ async def test_a_token_for_somebody_else_must_be_allowed(tmp_path: Path) -> None
         refused = await ask(broker, create(BOB))
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
         assert (await ask(broker, create(ALICE))).error_code == 0
-        rule = (Operation.CREATE_TOKENS, ResourceKind.USER, "User:bob")
+        rule = (AclOperation.CREATE_TOKENS, ResourceKind.USER, "User:bob")
         broker.security.authorizer = Rules({rule})
         made = await ask(broker, create(BOB))
         assert made.error_code == 0
@@ -192,8 +191,8 @@ async def test_one_sees_ones_own_tokens_and_those_that_one_may_describe(tmp_path
         assert await seen(BOB) == {bobs}
         assert await seen(BOB, ALICE, CAROL) == set()
         assert await seen(Principal("User", "eve")) == set()
-        by_token = (Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, bobs)
-        by_owner = (Operation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob")
+        by_token = (AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, bobs)
+        by_owner = (AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob")
         for rule in (by_token, by_owner):
             broker.security.authorizer = Rules({rule})
             assert await seen(ALICE) == {alices, bobs}
@@ -224,8 +223,8 @@ async def test_tokens_are_there_after_a_restart(tmp_path: Path) -> None:
     async with admin(tmp_path, SETTINGS) as broker:
         made = await ask(broker, create())
     async with admin(tmp_path, SETTINGS) as broker:
-        (told,) = (await ask(broker, describe())).tokens
-        assert (told.token_id, told.hmac) == (made.token_id, made.hmac)
+        (described,) = (await ask(broker, describe())).tokens
+        assert (described.token_id, described.hmac) == (made.token_id, made.hmac)
         assert broker.security.token_credentials.find(made.token_id) is not None
 
 

@@ -1,4 +1,4 @@
-"""Delegation tokens beside Apache Kafka: the same people ask the same, and are told the same."""
+"""Delegation tokens beside Apache Kafka: the same people get the same answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
 from odradek.broker.orders.hash_map import concurrent_order
-from odradek.broker.security.authorization import ResourceKind
-from odradek.broker.security.authorized_operations import Operation
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import Principal
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -142,14 +141,14 @@ class Both:
         deadline = time.monotonic() + SETTLE_S
         while True:
             kafkas = build(self._theirs.made)
-            self._theirs.made[name], told = await self._theirs.ask(user, kafkas, number)
+            self._theirs.made[name], theirs = await self._theirs.ask(user, kafkas, number)
             self.asked += 1
             # Kafka answers a change before all of it knows.
-            is_made = isinstance(mine, CreateDelegationTokenRequest) and not told["error_code"]
-            if told == expected or is_made or time.monotonic() > deadline:
+            is_made = isinstance(mine, CreateDelegationTokenRequest) and not theirs["error_code"]
+            if theirs == expected or is_made or time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.02)
-        assert told == expected, f"{user} {mine} v{number}"
+        assert theirs == expected, f"{user} {mine} v{number}"
 
     def log_in(self, name: str, token: str) -> None:
         """Log in by a token."""
@@ -178,9 +177,9 @@ def unusual(kind: str | None, name: str | None) -> CreateDelegationTokenRequest:
 async def allow(both: Both) -> None:
     """Let some do to bob's tokens what one right each allows."""
     rights = (
-        ("maker", Operation.CREATE_TOKENS, ResourceKind.USER, "User:bob"),
-        ("teller", Operation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob"),
-        ("viewer", Operation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, "*"),
+        ("maker", AclOperation.CREATE_TOKENS, ResourceKind.USER, "User:bob"),
+        ("teller", AclOperation.DESCRIBE_TOKENS, ResourceKind.USER, "User:bob"),
+        ("viewer", AclOperation.DESCRIBE, ResourceKind.DELEGATION_TOKEN, "*"),
     )
     creations = [
         AclCreation(
@@ -294,12 +293,12 @@ def test_tokens_have_the_order_of_kafkas_table(brokers: tuple[Broker, Broker]) -
         made = [asyncio.run(broker.ask("alice", create(None, *renewers), 3)) for _ in range(40)]
         deadline = time.monotonic() + SETTLE_S
         # Kafka answers before all of it knows.
-        while len(told := asyncio.run(broker.ask("alice", describe(), 3)).tokens) < len(made):
+        while len(described := asyncio.run(broker.ask("alice", describe(), 3)).tokens) < len(made):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         in_order = concurrent_order([one.token_id for one in made])
-        assert [one.token_id for one in told] == in_order
-        for one in told:
+        assert [one.token_id for one in described] == in_order
+        for one in described:
             names = [(who.principal_type, who.principal_name) for who in one.renewers]
             assert names == [(who.kind, who.name) for who in renewers]
         for one in made:

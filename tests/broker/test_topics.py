@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.errors import MetadataError, Refusal, code_of
-from odradek.broker.metadata.store import MetadataStore, SqliteMetadata, TopicRecord
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import MetadataStore, TopicRecord
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
 from odradek.broker.topics.topic import Topic

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.broker.metadata.store import MetadataStore, SqliteMetadata
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.topics.plans import Enlargement, NewTopic
 from odradek.broker.topics.topic import Topic
 from odradek.storage.files import FileSystem

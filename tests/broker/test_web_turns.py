@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.composition import Broker
-from odradek.broker.web import proofs, records, server
-from odradek.broker.web import turns as turns_module
-from odradek.broker.web.turns import Turns
+from odradek.broker.web import concurrency, proofs, records, server
+from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.cleaner.errors import CleaningAborted
 from tests.broker.live import PATIENCE_S, append, batch, create, on_uvloop, until
 from tests.broker.web import connection, request, serving
 
-LOOKS = [
+READS = [
     ("GET", "/api/records?topic=prices"),
     ("GET", "/api/latest?topic=prices"),
     ("GET", "/api/get?topic=prices&key=k"),
@@ -46,19 +45,19 @@ async def fill(broker: Broker) -> None:
     append(log, batch(b"v", key=b"k"))
 
 
-def turns(broker: Broker, name: str) -> Turns:
+def turns(broker: Broker, name: str) -> ConcurrencyLimiter:
     assert broker.web is not None
-    return {"looks": broker.web._looks, "lists": broker.web._lists}[name]
+    return {"reads": broker.web._reads, "lists": broker.web._lists}[name]
 
 
-async def take_all(one: Turns) -> None:
+async def take_all(one: ConcurrencyLimiter) -> None:
     while not one._places.locked():
         await one._places.acquire()
 
 
 @pytest.mark.parametrize(
     ("name", "method", "path"),
-    [*(("looks", *one) for one in LOOKS), *(("lists", *one) for one in LISTS)],
+    [*(("reads", *one) for one in READS), *(("lists", *one) for one in LISTS)],
 )
 @on_uvloop
 async def test_requests_wait_for_their_turn(
@@ -81,7 +80,7 @@ async def test_requests_wait_for_their_turn(
 async def test_a_client_that_has_gone_waits_for_no_turn(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         await fill(broker)
-        one = turns(broker, "looks")
+        one = turns(broker, "reads")
         await take_all(one)
         async with connection(broker) as (_, writer):
             writer.write(b"GET /api/get?topic=prices&key=k HTTP/1.1\r\nHost: [::1]\r\n\r\n")
@@ -94,14 +93,14 @@ async def test_a_client_that_has_gone_waits_for_no_turn(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_no_more_wait_than_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_LOOKS_WAITING_MAX", 1)
+    monkeypatch.setattr(server, "_READS_WAITING_MAX", 1)
     async with serving(tmp_path) as broker:
         await fill(broker)
-        one = turns(broker, "looks")
+        one = turns(broker, "reads")
         await take_all(one)
-        asked = asyncio.ensure_future(request(broker, *LOOKS[0]))
+        asked = asyncio.ensure_future(request(broker, *READS[0]))
         await until(lambda: one._waiting == 1)
-        status, body = await request(broker, *LOOKS[1])
+        status, body = await request(broker, *READS[1])
         assert status == 503 and "try again later" in json.loads(body)["error"]
         # What only lists what there is has turns of its own.
         assert (await request(broker, "GET", "/api/topics"))[0] == 200
@@ -129,7 +128,7 @@ async def test_a_look_ends_when_who_asked_has_gone(
 
     is_browse = module is records
     monkeypatch.setattr(module, "browse" if is_browse else "find_latest", look)
-    _, path = LOOKS[0] if is_browse else LOOKS[2]
+    _, path = READS[0] if is_browse else READS[2]
     async with serving(tmp_path) as broker, AsyncExitStack() as stack:
         await fill(broker)
         _, writer = await stack.enter_async_context(connection(broker))
@@ -137,7 +136,7 @@ async def test_a_look_ends_when_who_asked_has_gone(
         await until(began.is_set)
         await stack.aclose()
         await until(ended.is_set)
-        await until(lambda: not turns(broker, "looks")._places.locked())
+        await until(lambda: not turns(broker, "reads")._places.locked())
 
 
 @pytest.mark.parametrize("sending_s", [600.0, 0.2])
@@ -145,11 +144,11 @@ async def test_a_look_ends_when_who_asked_has_gone(
 async def test_a_turn_lasts_until_the_answer_is_read_but_not_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sending_s: float
 ) -> None:
-    monkeypatch.setattr(turns_module, "_SENDING_S", sending_s)
+    monkeypatch.setattr(concurrency, "_SENDING_S", sending_s)
     async with serving(tmp_path) as broker, AsyncExitStack() as stack:
         (log,) = (await create(broker, "prices")).logs
         append(log, batch(bytes(1_000_000), key=b"k"))
-        one = turns(broker, "looks")
+        one = turns(broker, "reads")
         for _ in range(2):
             _, writer = await stack.enter_async_context(connection(broker))
             # Not even the sockets' own buffers take six megabytes.

@@ -192,7 +192,7 @@ def _is_due(turn: ConsumerTurn, was: Before, *, is_new: bool) -> bool:
 
 def _reason(error: Exception) -> str:
     """Return RE2's reason in the words of RE2/J, without the quoted part of the expression."""
-    (told,) = error.args
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+    (message,) = error.args
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     reason = text.partition(": ")[0]
     return _WORDS_OF_RE2J.get(reason, reason)

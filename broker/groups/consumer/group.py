@@ -23,7 +23,7 @@ from odradek.broker.groups.consumer.member import Held, Member
 from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.modern.subscriptions import Subscriptions, discount
 from odradek.broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
-from odradek.broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
+from odradek.broker.groups.modern.targets import FIRST_EPOCH, Targets
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -140,9 +140,9 @@ class ConsumerGroup:
             case Kind.MEMBER:
                 self._apply_member(record.name, cast("_MemberValue", value))
             case Kind.TARGET_EPOCH:
-                self._apply_target_epoch(cast("_EpochValue", value))
+                self.targets.apply_epoch(cast("_EpochValue", value))
             case Kind.TARGET:
-                self._apply_target(record.name, cast("_TargetValue", value))
+                self.targets.apply_member(record.name, cast("_TargetValue", value))
             case Kind.CURRENT:
                 self._apply_current(record.name, cast("_CurrentValue", value))
             case Kind.EXPRESSION:
@@ -163,20 +163,6 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if value is not None or member is not None:
             self._update((member or Member(member_id)).with_current(value))
-
-    def _apply_target_epoch(self, value: _EpochValue) -> None:
-        if value is None:
-            self.targets.epoch, self.targets.computed_ms = REMOVED_EPOCH, 0
-        else:
-            self.targets.epoch = value.assignment_epoch
-            self.targets.computed_ms = value.assignment_timestamp
-
-    def _apply_target(self, member_id: str, value: _TargetValue) -> None:
-        if value is not None:
-            given = {one.topic_id: one.partitions for one in value.topic_partitions}
-            self.targets.set(member_id, as_stored(given))
-        elif member_id in self.targets.by_member:
-            self.targets.remove(member_id)
 
     def _apply_expression(self, expression: str, value: _ExpressionValue) -> None:
         old = self.resolved.pop(expression, None)

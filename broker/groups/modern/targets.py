@@ -7,9 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.modern.spec import NOTHING, Assignment
 from odradek.broker.groups.modern.tables import in_map_order, in_set_order
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.consumer_group_records import (
+        ConsumerGroupTargetAssignmentMemberValue,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    )
+    from odradek.protocol.messages.share_group_metadata import (
+        ShareGroupTargetAssignmentMemberValue,
+        ShareGroupTargetAssignmentMetadataValue,
+    )
+
+    # Both kinds of groups store their targets in records with the same fields.
+    EpochValue = (
+        ConsumerGroupTargetAssignmentMetadataValue | ShareGroupTargetAssignmentMetadataValue
+    )
+    MemberValue = ConsumerGroupTargetAssignmentMemberValue | ShareGroupTargetAssignmentMemberValue
 
 # The epoch at which a group and its target assignment begin.
 FIRST_EPOCH = 1
@@ -34,6 +51,21 @@ class Targets:
     def is_assigned(self, topic_id: bytes, partition: int) -> bool:
         """Return whether a partition is in the target of a member."""
         return (topic_id, partition) in self._owners
+
+    def apply_epoch(self, value: EpochValue | None) -> None:
+        """Take in a record of the epoch, or its tombstone."""
+        if value is None:
+            self.epoch, self.computed_ms = REMOVED_EPOCH, 0
+        else:
+            self.epoch, self.computed_ms = value.assignment_epoch, value.assignment_timestamp
+
+    def apply_member(self, member_id: str, value: MemberValue | None) -> None:
+        """Take in a record of a member's target, or its tombstone."""
+        if value is not None:
+            given = {one.topic_id: one.partitions for one in value.topic_partitions}
+            self.set(member_id, as_stored(given))
+        elif member_id in self.by_member:
+            self.remove(member_id)
 
     def set(self, member_id: str, assignment: Assignment) -> None:
         """Change the target of a member."""

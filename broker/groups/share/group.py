@@ -14,7 +14,7 @@ from typing import cast
 
 from odradek.broker.groups.modern.subscriptions import Subscriptions
 from odradek.broker.groups.modern.tables import Timeline
-from odradek.broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH, Targets, as_stored
+from odradek.broker.groups.modern.targets import FIRST_EPOCH, Targets
 from odradek.broker.groups.share.member import ShareMember
 from odradek.broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
 from odradek.broker.groups.share.records import Kind, ShareRecord
@@ -75,9 +75,9 @@ class ShareGroup:
                 metadata = cast("ShareGroupMemberMetadataValue | None", value)
                 self._apply_member(record.member_id, metadata)
             case Kind.TARGET_EPOCH:
-                self._apply_target_epoch(cast("_EpochValue", value))
+                self.targets.apply_epoch(cast("_EpochValue", value))
             case Kind.TARGET:
-                self._apply_target(record.member_id, cast("_TargetValue", value))
+                self.targets.apply_member(record.member_id, cast("_TargetValue", value))
             case Kind.CURRENT:
                 current = cast("ShareGroupCurrentMemberAssignmentValue | None", value)
                 member = self.members.get(record.member_id)
@@ -94,20 +94,6 @@ class ShareGroup:
         elif member is not None:
             self.subscriptions.remove(member.topics)
             del self.members[member_id]
-
-    def _apply_target_epoch(self, value: _EpochValue) -> None:
-        if value is None:
-            self.targets.epoch, self.targets.computed_ms = REMOVED_EPOCH, 0
-        else:
-            self.targets.epoch = value.assignment_epoch
-            self.targets.computed_ms = value.assignment_timestamp
-
-    def _apply_target(self, member_id: str, value: _TargetValue) -> None:
-        if value is not None:
-            given = {one.topic_id: one.partitions for one in value.topic_partitions}
-            self.targets.set(member_id, as_stored(given))
-        elif member_id in self.targets.by_member:
-            self.targets.remove(member_id)
 
     def _put(self, member: ShareMember) -> None:
         old = self.members.get(member.member_id)

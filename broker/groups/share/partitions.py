@@ -87,8 +87,8 @@ class StatePartitions:
     ) -> ShareGroupStatePartitionMetadataValue:
         """Return the record of the partitions."""
         return ShareGroupStatePartitionMetadataValue(
-            initializing_topics=_told(self.initializing),
-            initialized_topics=_told(self.initialized),
+            initializing_topics=_as_stored(self.initializing),
+            initialized_topics=_as_stored(self.initialized),
             deleting_topics=[
                 TopicInfo(topic_id=topic_id, topic_name=name_of(topic_id) or UNKNOWN_NAME)
                 for topic_id in in_map_order(sorted(self.deleting))
@@ -135,7 +135,7 @@ def _numbers(topics: Topics) -> Mapping[bytes, frozenset[int]]:
     return {topic_id: one.partitions for topic_id, one in topics.items()}
 
 
-def _told(topics: Topics) -> list[TopicPartitionsInfo]:
+def _as_stored(topics: Topics) -> list[TopicPartitionsInfo]:
     return [
         TopicPartitionsInfo(
             topic_id=topic_id,

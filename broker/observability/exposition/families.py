@@ -35,8 +35,8 @@ class Family:
         metric = self.empty()
         for *labels, value in rows:
             if value is not None:
-                told = dict(zip(self.labels, map(str, labels), strict=True))
-                metric.add_sample(self.name, told, value)
+                by_name = dict(zip(self.labels, map(str, labels), strict=True))
+                metric.add_sample(self.name, by_name, value)
         return metric
 
     def empty(self) -> Metric:

@@ -107,7 +107,7 @@ class CleanerRows:
 
 @dataclass(frozen=True, slots=True)
 class FetchRows:
-    """The values of waiting fetches and of fetch sessions."""
+    """The values of delayed fetches and of fetch sessions."""
 
     parked: int
     sessions: int

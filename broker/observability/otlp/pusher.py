@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 10.0  # OpenTelemetry's default
 # The time between two lines in the log about a collector that keeps refusing.
-_TOLD_MS = 60_000
+_LOG_INTERVAL_MS = 60_000
 
 
 class Trouble:
@@ -40,26 +40,26 @@ class Trouble:
 
     def __init__(self, where: str, now_ms: Callable[[], int]) -> None:
         self._where, self._now_ms = where, now_ms
-        self._told_ms: int | None = None
-        self._untold_count = 0
+        self._logged_ms: int | None = None
+        self._unlogged_count = 0
 
     def refused(self, cause: str) -> None:
         """Note that a push was refused."""
         now_ms = self._now_ms()
-        self._untold_count += 1
-        if self._told_ms is not None and now_ms - self._told_ms < _TOLD_MS:
+        self._unlogged_count += 1
+        if self._logged_ms is not None and now_ms - self._logged_ms < _LOG_INTERVAL_MS:
             return
         logger.warning(
             "could not push metrics endpoint=%s count=%d: %s",
-            self._where, self._untold_count, cause,
+            self._where, self._unlogged_count, cause,
         )  # fmt: skip
-        self._told_ms, self._untold_count = now_ms, 0
+        self._logged_ms, self._unlogged_count = now_ms, 0
 
     def taken(self) -> None:
         """Note that a push was taken."""
-        if self._told_ms is not None:
+        if self._logged_ms is not None:
             logger.info("pushed metrics again endpoint=%s", self._where)
-        self._told_ms, self._untold_count = None, 0
+        self._logged_ms, self._unlogged_count = None, 0
 
 
 class Pusher:

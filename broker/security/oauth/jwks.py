@@ -71,10 +71,10 @@ class KeySet:
 def read_key_set(data: bytes) -> KeySet:
     """Read a JWKS. Raises BadKeySet, whose message has no key material."""
     try:
-        told = json.loads(data)
+        key_set = json.loads(data)
     except (ValueError, RecursionError):
         raise BadKeySet("it is not JSON") from None
-    entries = told.get("keys") if isinstance(told, dict) else None
+    entries = key_set.get("keys") if isinstance(key_set, dict) else None
     if not isinstance(entries, list):
         raise BadKeySet("it is not a JSON Web Key Set: there is no list named keys")
     keys: list[VerificationKey] = []
@@ -128,9 +128,9 @@ def _kind_of(entry: Mapping[str, Any]) -> tuple[type[Algorithm], tuple[str, ...]
 
 
 def _public(algorithm: Any, entry: Mapping[str, Any]) -> Any:
-    told = {name: entry[name] for name in _PUBLIC_MEMBERS if name in entry}
+    members = {name: entry[name] for name in _PUBLIC_MEMBERS if name in entry}
     try:
-        key = algorithm.from_jwk(told)
+        key = algorithm.from_jwk(members)
     except (PyJWTError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise _Unusable(f"it cannot be read ({type(error).__name__})") from None
     if algorithm is RSAAlgorithm:

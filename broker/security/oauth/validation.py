@@ -103,11 +103,11 @@ def verify(
 
 
 def _signed_payload(token: str, header: Header, keys: Sequence[VerificationKey]) -> bytes:
-    signed, _, told = token.rpartition(".")
+    signed, _, encoded = token.rpartition(".")
     message, algorithm = signed.encode("ascii"), _ALGORITHMS[header.algorithm]
     failure = "InvalidSignatureError"
     try:
-        signature = _decoded(told)
+        signature = _decoded(encoded)
         for one in keys:
             try:
                 if algorithm.verify(message, one.key, signature):
@@ -154,24 +154,24 @@ def _check_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> None:
 
 
 def _check_audience(claims: Mapping[str, Any], expected: Sequence[str]) -> None:
-    told = claims.get("aud")
-    audience = [told] if isinstance(told, str) else told
+    claim = claims.get("aud")
+    audience = [claim] if isinstance(claim, str) else claim
     if audience is None:
         audience = []
     if not isinstance(audience, list) or not all(isinstance(one, str) for one in audience):
         raise InvalidToken("its aud is neither a text nor a list of texts")
     if expected:
         if not set(expected) & set(audience):
-            raise InvalidToken(f"its audience is {told!r:.200}, not {' or '.join(expected)}")
+            raise InvalidToken(f"its audience is {claim!r:.200}, not {' or '.join(expected)}")
     elif "aud" in claims:
         raise InvalidToken(
-            f"it is for {told!r:.200}, and sasl.oauthbearer.expected.audience is not set"
+            f"it is for {claim!r:.200}, and sasl.oauthbearer.expected.audience is not set"
         )
 
 
 def _check_scopes(claims: Mapping[str, Any], name: str) -> None:
-    told = claims.get(name)
-    scopes = [told] if isinstance(told, str) else told if isinstance(told, list) else []
+    claim = claims.get(name)
+    scopes = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     if not all(isinstance(one, str) and one.strip() for one in scopes):
         raise InvalidToken(f"its {name} has an entry that is not a scope")
     if len({one.strip() for one in scopes}) < len(scopes):

@@ -13,9 +13,9 @@ from odradek.config.quota import QuotaConfig
 logger = logging.getLogger(__name__)
 
 # The time between two lines in the log for one address.
-_TOLD_INTERVAL_MS = 60_000
+_LOG_INTERVAL_MS = 60_000
 # The number of addresses that are logged in that time.
-_TOLD_MAX = 100
+_LOGGED_MAX = 100
 
 Rates = Mapping[str | None, float]
 """Connections a second by address; None is any other address."""
@@ -32,7 +32,7 @@ class AddressRates:
         self._throttle_max_ms = window.sample_ms
         self.sensors: Sensors[str] = Sensors(lambda: Sensor(window), most)
         self.rates: Rates = {}
-        self._told_ms: dict[str, int] = {}
+        self._logged_ms: dict[str, int] = {}
 
     def put_in_force(
         self, entries: Mapping[Entity, Quotas], hosts: Mapping[str, Sequence[str]]
@@ -67,11 +67,11 @@ class AddressRates:
     def _tell(self, address: str, limit: float, now_ms: int) -> None:
         """Log a refusal, once a minute for each address: a flood must not fill the disk."""
         for known in [
-            one for one, at in self._told_ms.items() if now_ms - at >= _TOLD_INTERVAL_MS
+            one for one, at in self._logged_ms.items() if now_ms - at >= _LOG_INTERVAL_MS
         ]:
-            del self._told_ms[known]
-        if address not in self._told_ms and len(self._told_ms) < _TOLD_MAX:
-            self._told_ms[address] = now_ms
+            del self._logged_ms[known]
+        if address not in self._logged_ms and len(self._logged_ms) < _LOGGED_MAX:
+            self._logged_ms[address] = now_ms
             logger.warning(
                 "refused connections address=%s reason=more than %s=%g a second",
                 address,

@@ -1,6 +1,6 @@
 """Counts the cost of one request against the quotas of its client.
 
-    begun     the dispatcher creates a charge, where there are quotas
+    begun     a charge is created for a decoded request, where there are quotas
     served    changed partitions are counted; produced bytes, once they are appended; fetched
               bytes, before the fetch session changes
     answered  the rest is counted, and the response says how long to wait
@@ -26,7 +26,7 @@ _PERCENT_OF_NS = 100 / 1e9
 
 
 class Charge:
-    """One request's account; the dispatcher owns it."""
+    """One request's account; its ChargedServing owns it."""
 
     __slots__ = (
         "_api_key",

@@ -64,7 +64,7 @@ class Session:
     mechanism: str
     lifetime_ms: int | None
     # Whether the client gets the lifetime (SaslAuthenticate v1), so that it logs in again.
-    is_told: bool
+    gets_lifetime: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +179,16 @@ class Login:
             return encode_response(response, header.api_version, header.correlation_id)
 
         try:
-            step, session = await self._step(request.auth_bytes, is_told=header.api_version >= 1)
+            step, session = await self._step(
+                request.auth_bytes, gets_lifetime=header.api_version >= 1
+            )
         except AuthenticationFailed as failed:
-            told = SaslAuthenticateResponse(
+            refusal = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
                 error_message=str(failed) or self._invalid_credentials(),
                 auth_bytes=b"",
             )
-            raise LoginRefused(failed.reason, encoded(told)) from failed
+            raise LoginRefused(failed.reason, encoded(refusal)) from failed
         return Reply(
             encoded(
                 SaslAuthenticateResponse(
@@ -201,12 +203,12 @@ class Login:
 
     async def _bare(self, frame: memoryview) -> Reply:
         try:
-            step, session = await self._step(bytes(frame), is_told=False)
+            step, session = await self._step(bytes(frame), gets_lifetime=False)
         except AuthenticationFailed as failed:
             raise LoginRefused(failed.reason) from failed
         return Reply([SIZE.pack(len(step.reply)) + step.reply], session)
 
-    async def _step(self, message: bytes, *, is_told: bool) -> tuple[Step, Session | None]:
+    async def _step(self, message: bytes, *, gets_lifetime: bool) -> tuple[Step, Session | None]:
         """Pass a message to the mechanism. Raises AuthenticationFailed."""
         assert self._exchange is not None
         taken = self._exchange.step(message)
@@ -216,7 +218,7 @@ class Login:
             return step, None
         self._check_unchanged(step.done.principal)
         lifetime_ms = self._listener.lifetime_ms(self.mechanism, step.done.expires_ms)
-        return step, Session(step.done.principal, self.mechanism, lifetime_ms, is_told)
+        return step, Session(step.done.principal, self.mechanism, lifetime_ms, gets_lifetime)
 
     def _check_unchanged(self, principal: Principal) -> None:
         before = self._before

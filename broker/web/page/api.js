@@ -21,11 +21,11 @@ function address(path, query) {
 }
 
 async function answer(response, isRead = true) {
-  const told = await response.json().catch(() => ({}));
+  const body = await response.json().catch(() => ({}));
   // A wrong token that is sent again and again counts as guessing.
   if (response.status === 401 && isRead) keepToken(null);
-  if (!response.ok) throw Object.assign(new Error(told.error ?? response.statusText), { status: response.status });
-  return told;
+  if (!response.ok) throw Object.assign(new Error(body.error ?? response.statusText), { status: response.status });
+  return body;
 }
 
 function shown() {
@@ -41,10 +41,11 @@ export async function post(path, query = {}) {
 }
 
 /**
- * Listen to events until the broker ends the stream; `opened` is called once it answers.
+ * Listen to events until the broker ends the stream: `opened` is called once it answers, then
+ * `received` with each event.
  * EventSource would be simpler, but cannot send a token.
  */
-export async function listen(path, opened, told) {
+export async function listen(path, opened, received) {
   const response = await fetch(path, { headers: shown() });
   if (!response.ok) await answer(response);
   opened();
@@ -57,7 +58,7 @@ export async function listen(path, opened, told) {
     text = events.pop();
     for (const event of events) {
       const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(event) ?? [];
-      if (name) told(name, JSON.parse(data));
+      if (name) received(name, JSON.parse(data));
     }
   }
 }

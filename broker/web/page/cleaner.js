@@ -29,17 +29,17 @@ export async function cleaner() {
   const showAll = h("button", { type: "button", onclick: () => { isAll = true; refresh(); } }, "Show all runs");
   let state = null, isAll = false;
 
-  function draw(told, history) {
-    const at = told.now_ms, { threads } = told;
+  function draw(latest, history) {
+    const at = latest.now_ms, { threads } = latest;
     fill(summary, `${threads.alive} of ${threads.wanted} threads alive`, threads.died ? `, ${threads.died} died` : "",
-      `, map up to ${size(told.settings["log.cleaner.dedupe.buffer.size"])}`);
-    showRunning(told.running, at);
-    const waiting = [...told.next, ...told.later];
+      `, map up to ${size(latest.settings["log.cleaner.dedupe.buffer.size"])}`);
+    showRunning(latest.running, at);
+    const waiting = [...latest.next, ...latest.later];
     queue.show(waiting, nameOf, () => row((one) => [
       partitionLink(one), reasonText(one.reason), ["number", percent(one.dirty_ratio)], ["number", size(one.cleanable_bytes)],
       dueText(one.due_ms, at),
     ]));
-    failed.show(told.quarantined, nameOf, (item) => {
+    failed.show(latest.quarantined, nameOf, (item) => {
       const retry = action("Retry", "/api/cleaner/retry", () => ({ topic: item.topic, partition: item.partition }),
         () => `Trying ${nameOf(item)} again.`);
       retry.setAttribute("aria-label", `Retry ${item.topic} ${item.partition}`);
@@ -56,14 +56,14 @@ export async function cleaner() {
   }
 
   function showRunning(running, at) {
-    const told = running.map((one) => runningCard(one, at));
-    fill(now, ...(told.length ? told : [h("p", { class: "quiet" }, "Nothing is being cleaned.")]));
+    const cards = running.map((one) => runningCard(one, at));
+    fill(now, ...(cards.length ? cards : [h("p", { class: "quiet" }, "Nothing is being cleaned.")]));
   }
 
   async function refresh() {
-    const [told, history] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
-    state = told;
-    draw(told, history);
+    const [latest, history] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
+    state = latest;
+    draw(latest, history);
   }
 
   await refresh();

@@ -23,10 +23,10 @@ export async function groups() {
   const list = table("Groups, and the number of records that they have still to read",
     [["Group"], ["Type", "optional"], ["State"], ["Members", "number"], ["Partitions", "number optional"], ["Lag", "number"]],
     "No group has read anything yet.");
-  let told = [];
+  let all = [];
 
   function draw() {
-    const shown = told.filter((one) => one.group.includes(search.value.trim()));
+    const shown = all.filter((one) => one.group.includes(search.value.trim()));
     list.show(shown, (one) => `${one.type}:${one.group}`, () => row((one) => [
       ["wrap", groupLink(one.group)], ["optional", one.type], stateTag(one.state), ["number", whole(one.members)],
       ["number optional", whole(one.partitions)], ["number", whole(one.lag)],
@@ -34,7 +34,7 @@ export async function groups() {
   }
 
   async function refresh() {
-    told = (await get("/api/groups")).groups;
+    all = (await get("/api/groups")).groups;
     draw();
   }
 
@@ -55,13 +55,13 @@ export async function group(name) {
     "It has committed no offsets.");
 
   async function refresh() {
-    const told = await get("/api/group", { group: name });
-    head.replaceChildren(h("h1", {}, told.group), stateTag(told.state),
-      h("span", { class: "sub" }, `${told.type} group, lag ${whole(told.lag)}`));
-    members.show(told.members, (one) => one.member_id, () => row((one) => [
+    const latest = await get("/api/group", { group: name });
+    head.replaceChildren(h("h1", {}, latest.group), stateTag(latest.state),
+      h("span", { class: "sub" }, `${latest.type} group, lag ${whole(latest.lag)}`));
+    members.show(latest.members, (one) => one.member_id, () => row((one) => [
       ["wrap", one.client_id], ["optional wrap mono", one.instance_id ?? one.member_id], one.host, ["number", whole(one.partitions)],
     ]));
-    partitions.show(told.partition_rows, (one) => `${one.topic}:${one.partition}`, () => row((one) => [
+    partitions.show(latest.partition_rows, (one) => `${one.topic}:${one.partition}`, () => row((one) => [
       ["wrap", topicLink(one.topic)], ["number", String(one.partition)], ["number", whole(one.offset)], ["number", whole(one.end_offset)],
       ["number", whole(one.lag)], ["optional wrap", one.member ?? "–"],
     ]));

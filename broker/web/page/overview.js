@@ -26,21 +26,21 @@ export async function overview() {
 
   function showTiles(state) {
     const last = (name) => samples.columns[name]?.at(-1) ?? 0;
-    const told = [
+    const figures = [
       ["Records in", `${count(last("records_in"))} /s`], ["In", `${size(last("bytes_in"))}/s`],
       ["Out", `${size(last("bytes_out"))}/s`], ["Requests", `${count(last("requests"))} /s`],
       ["Topics", count(state.topics)], ["Partitions", count(state.partitions)],
       ["Connections", count(state.connections)], ["Up", duration(state.now_ms - broker.started_ms)],
     ];
-    fill(tiles, ...told.map(([name, value]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value))));
+    fill(tiles, ...figures.map(([name, value]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value))));
   }
 
   function showRunning(state) {
     const quarantined = state.quarantined
       ? h("p", {}, h("span", { class: "tag bad" }, `${state.quarantined} quarantined`), " ", h("a", { href: "#/cleaner" }, "see why and try again")) : null;
-    const told = state.running.map((one) => runningCard(one, state.now_ms));
-    if (!told.length) told.push(h("p", { class: "quiet" }, "Nothing is being cleaned."));
-    fill(now, ...told, quarantined);
+    const cards = state.running.map((one) => runningCard(one, state.now_ms));
+    if (!cards.length) cards.push(h("p", { class: "quiet" }, "Nothing is being cleaned."));
+    fill(now, ...cards, quarantined);
   }
 
   async function more() {
@@ -55,11 +55,11 @@ export async function overview() {
   }
 
   async function refresh() {
-    const [cleaner, told] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
+    const [cleaner, history] = await Promise.all([get("/api/cleaner"), get("/api/cleaner/runs")]);
     const upcoming = [...cleaner.next, ...cleaner.later].slice(0, NEXT);
     fill(next, ...upcoming.map((one) => h("li", {}, partitionLink(one), h("span", { class: "quiet" },
       one.due_ms === null ? " when a thread runs" : one.due_ms <= cleaner.now_ms ? " next" : ` ${distance(one.due_ms, cleaner.now_ms)}`))));
-    runs.show(told.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
+    runs.show(history.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
   }
 
   await Promise.all([more(), refresh()]);

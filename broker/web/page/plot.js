@@ -83,9 +83,9 @@ export function runBars(title, names, format) {
         const bar = s("rect", {
           class: `s${series} f${series}`, x: WIDTH - (shown.length - at) * slot + series * thick,
           y: HEIGHT - BOTTOM - tall, width: Math.max(thick - 1, 1), height: Math.max(tall, 0) });
-        const told = s("title");
-        told.textContent = `${run.name}: ${name.text} ${format(run[name.column])}`;
-        bar.append(told);
+        const hint = s("title");
+        hint.textContent = `${run.name}: ${name.text} ${format(run[name.column])}`;
+        bar.append(hint);
         return bar;
       }));
       const firstMs = shown[0]?.at_ms ?? Date.now(), lastMs = shown.at(-1)?.at_ms ?? Date.now();

@@ -24,14 +24,14 @@ export async function records(topic, isLatest) {
   let shown = [], before = "";
 
   async function ask(query) {
-    const told = await get(isLatest ? "/api/latest" : "/api/records", {
+    const found = await get(isLatest ? "/api/latest" : "/api/records", {
       topic: topic.name, partition: partition.value, search: search.value, limit: LIMIT, ...query });
-    shown = [...shown, ...told.records];
-    before = told.before;
+    shown = [...shown, ...found.records];
+    before = found.before;
     list.show(shown, (one) => `${one.partition}:${one.offset}`, (one) => line(one));
-    const parts = [`${whole(shown.length)} shown, ${size(told.read_bytes)} read.`];
+    const parts = [`${whole(shown.length)} shown, ${size(found.read_bytes)} read.`];
     if (isLatest && before) parts.push("Keys written earlier are not shown: search for them.");
-    parts.push(...told.problems.map((one) => `Partition ${one.partition}: ${one.because}`));
+    parts.push(...found.problems.map((one) => `Partition ${one.partition}: ${one.because}`));
     fill(status, parts.join(" "));
     older.hidden = isLatest || !before;
   }

@@ -33,21 +33,21 @@ export async function topics() {
     "Topics, and how clean their bytes are",
     [["Topic"], ["Policy", "optional"], ["Partitions", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirtiest partition"], ["Next cleaning"]],
     "There is no topic yet: odradek topics create prices --compact");
-  let told = { topics: [], now_ms: Date.now() }, most = 1;
+  let latest = { topics: [], now_ms: Date.now() }, most = 1;
 
   function draw() {
-    const shown = told.topics.filter((one) =>
+    const shown = latest.topics.filter((one) =>
       one.name.includes(search.value.trim()) && (internal.checked || !one.is_internal));
     most = Math.max(...shown.map((one) => total(one.bytes)), 1);
     list.show(shown, (one) => one.name, () => row((one) => [
       ["wrap", topicLink(one.name)], ["optional", one.cleanup_policy || "none"], ["number optional", whole(one.partitions)],
       ["number", size(total(one.bytes))], ["wide", bytesBar(one.bytes, most)],
-      ["tight", ratio(one.dirty_ratio, one.min_cleanable_dirty_ratio)], ["tight", state(one, told.now_ms)],
+      ["tight", ratio(one.dirty_ratio, one.min_cleanable_dirty_ratio)], ["tight", state(one, latest.now_ms)],
     ]));
   }
 
   async function refresh() {
-    told = await get("/api/topics");
+    latest = await get("/api/topics");
     draw();
   }
 
@@ -92,19 +92,19 @@ function partitions(first) {
     [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["Next cleaning"], ["Action"]],
     "All partitions are offline.");
 
-  let told = first, most = 1;
+  let latest = first, most = 1;
 
   function draw() {
-    most = Math.max(...told.partition_rows.map((one) => total(one.bytes)), 1);
-    list.show(told.partition_rows, (one) => one.partition, (item) => {
+    most = Math.max(...latest.partition_rows.map((one) => total(one.bytes)), 1);
+    list.show(latest.partition_rows, (one) => one.partition, (item) => {
       const clean = isCompacted ? action(
-        "Clean now", "/api/cleaner/run", () => ({ topic: told.name, partition: item.partition, wait: "false" }),
-        () => `Asked the cleaner for ${told.name} ${item.partition}.`) : "";
+        "Clean now", "/api/cleaner/run", () => ({ topic: latest.name, partition: item.partition, wait: "false" }),
+        () => `Asked the cleaner for ${latest.name} ${item.partition}.`) : "";
       if (clean) clean.setAttribute("aria-label", `Clean partition ${item.partition} now`);
       return row((one) => [
         String(one.partition), ["optional tight", `${whole(one.log_start_offset)} – ${whole(one.log_end_offset)}`],
         ["number optional", whole(one.segments)], ["number", size(total(one.bytes))], ["wide", bytesBar(one.bytes, most)],
-        ["tight", ratio(one.dirty_ratio, told.min_cleanable_dirty_ratio)],
+        ["tight", ratio(one.dirty_ratio, latest.min_cleanable_dirty_ratio)],
         ["sentence", one.is_running ? h("span", { class: "tag now" }, "being cleaned")
           : one.quarantined ? h("span", {}, h("span", { class: "tag bad" }, "quarantined"), ` ${one.quarantined}`)
           : one.sentence ?? "none: it is not compacted"], clean,
@@ -113,7 +113,7 @@ function partitions(first) {
   }
 
   async function refresh() {
-    told = await get("/api/topic", { topic: first.name });
+    latest = await get("/api/topic", { topic: first.name });
     draw();
   }
 

@@ -52,8 +52,8 @@ class Turn:
         return response
 
 
-class Turns:
-    """The turns of one kind of request; the event loop owns it."""
+class ConcurrencyLimiter:
+    """Gives turns to one kind of request; the event loop owns it."""
 
     def __init__(self, what: str, running_max: int, waiting_max: int) -> None:
         """Begin. `what` the requests do, such as "look at logs", is part of a refusal."""

@@ -1,0 +1,66 @@
+"""The log directories of a broker: opened at its start, closed at its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from odradek.broker.topics.partitions import Partitions
+from odradek.storage.directory import LogDirectory
+from odradek.storage.errors import DiskFailure, StorageError
+from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
+from odradek.storage.moving import settle
+
+logger = logging.getLogger(__name__)
+
+
+def open_directories(
+    fs: FileSystem, paths: Sequence[Path], open_one: Callable[[Path], LogDirectory]
+) -> tuple[list[LogDirectory], dict[Path, StorageError]]:
+    """Open log directories; return those that are open, and the failures of the others' disks.
+
+    Raises StorageError when none is left.
+    """
+    opened: list[LogDirectory] = []
+    refused: dict[Path, StorageError] = {}
+    for path in paths:
+        try:
+            opened.append(open_one(path))
+        except DiskFailure as error:
+            refused[path] = error
+    if not opened:
+        raise next(iter(refused.values()))
+    for path, refusal in refused.items():
+        logger.error("log directory is offline path=%s: %s", path, refusal)
+    settle(fs, opened)
+    return opened, refused
+
+
+def close_directories(directories: Sequence[LogDirectory]) -> None:
+    """Close all log directories, even after an error; raises the last StorageError."""
+    failure: StorageError | None = None
+    for directory in directories:
+        try:
+            directory.close()
+        except StorageError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+class LogTable:
+    """The view of all logs that the cleaner uses."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def __iter__(self) -> Iterator[Log]:
+        """Iterate over the logs of all partitions."""
+        for directory in self._partitions.directories:
+            yield from directory.logs.values()
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        """Return the log directory that holds a log."""
+        return self._partitions.home_of(log)
