@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -47,9 +46,9 @@ from odradek.protocol.messages.produce import (
 )
 from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import read_frame
+from tests.support.waiting import last_answer
 
 TIMEOUT_S = 60
-SETTLE_S = 60.0
 PARTITION_BYTES = 8 << 20
 
 Topics = Mapping[str, Mapping[str, str]]
@@ -126,10 +125,10 @@ class Peer:
         made = self.ask(request, 7)
         assert not [one for one in made.topics if one.error_code], made
         self.ids |= {one.name: one.topic_id for one in made.topics}
-        deadline = time.monotonic() + SETTLE_S
-        while None in (ends := self.end_offsets(topics)).values():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        ends = last_answer(
+            lambda: self.end_offsets(topics), lambda ends: None not in ends.values()
+        )
+        assert None not in ends.values(), ends
         self.ends |= {name: end or 0 for name, end in ends.items()}
 
     def end_offsets(self, names: Sequence[str] | Topics) -> dict[str, int | None]:

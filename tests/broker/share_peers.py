@@ -57,8 +57,8 @@ from odradek.protocol.messages.share_fetch import (
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.wire import encode_uuid
 from tests.broker.kafka_peer import Peer
+from tests.support.waiting import wait_until
 
-PATIENCE_S = 60.0
 _GROUP = 32
 _SET = 0
 _SHARE = 2
@@ -225,7 +225,7 @@ class ShareBroker:
         (made,) = self.peer.ask(request, 7).topics
         assert made.error_code == 0, made
         self.topic_ids[name] = made.topic_id
-        self._until(lambda: self._has_leaders(name))
+        wait_until(lambda: self._has_leaders(name))
 
     def set_group(self, group_id: str, **configs: str) -> None:
         """Set a group's own settings; `__` stands for a dot."""
@@ -255,7 +255,7 @@ class ShareBroker:
         """Begin the state of a share-partition, as the group's coordinator would."""
         key = f"{group_id}:{encode_uuid(self.topic_ids[name])}:{partition}"
         find = FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=[key])
-        self._until(lambda: self.peer.ask(find, 6).coordinators[0].error_code == 0)
+        wait_until(lambda: self.peer.ask(find, 6).coordinators[0].error_code == 0)
         request = InitializeShareGroupStateRequest(
             group_id=group_id,
             topics=[
@@ -272,7 +272,7 @@ class ShareBroker:
             (topic,) = self.peer.ask(request, 0).results
             return bool(topic.partitions[0].error_code == 0)
 
-        self._until(is_done)
+        wait_until(is_done)
 
     def state(self, group_id: str, name: str, partition: int = 0) -> tuple[Any, ...]:
         """Return what is stored of a share-partition."""
@@ -327,12 +327,6 @@ class ShareBroker:
         )
         (topic,) = self.peer.ask(request, 12).topics
         return topic.error_code == 0 and all(one.error_code == 0 for one in topic.partitions)
-
-    def _until(self, is_so: Any) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, "it did not come to be"
-            time.sleep(0.05)
 
 
 def spans(data: bytes) -> list[tuple[int, int]]:

@@ -7,11 +7,9 @@ sentences of codes that come without an explanation, which are our own.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
 import socket
-import time
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +58,7 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import Admin, admin, creatable
+from tests.support.waiting import last_answer
 
 SETTINGS = {
     "node.id": "1",
@@ -89,7 +88,6 @@ LATER_OPTIONS = {
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 }
-SETTLE_S = 60.0
 
 
 def topics(*wanted: CreatableTopic, validate_only: bool = False) -> CreateTopicsRequest:
@@ -314,16 +312,19 @@ async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
         async with admin(tmp_path / "ours", SETTINGS) as broker:
             for number, request in enumerate(SCRIPT):
                 ours = normal(await _ask_ours(broker, request))
-                found = compare(ours, normal(_ask_kafka(peer.port, request)))
-                # Kafka's broker hears of what its controller has done a little later.
-                deadline = time.monotonic() + SETTLE_S
-                while found and _only_asks(request) and time.monotonic() < deadline:
-                    await asyncio.sleep(0.1)
-                    found = compare(ours, normal(_ask_kafka(peer.port, request)))
+                found = _differences(ours, request, peer.port)
                 differences += [f"{number} {type(request).__name__}{one}" for one in found]
     finally:
         peer.stop()
     assert not differences, "\n".join(differences)
+
+
+def _differences(ours: Any, request: Any, port: int) -> list[str]:
+    """Compare with Kafka, whose broker hears of its controller's changes a little later."""
+    return last_answer(
+        lambda: compare(ours, normal(_ask_kafka(port, request))),
+        lambda found: not found or not _only_asks(request),
+    )
 
 
 def _only_asks(request: Any) -> bool:

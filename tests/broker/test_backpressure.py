@@ -106,7 +106,7 @@ async def test_producers_wait_for_memory_that_others_hold(tmp_path: Path) -> Non
         broker.backpressure.take(1000)
         one.send(produce("orders", batch(b"a")), version=8)
         answer: asyncio.Task[Any] = asyncio.ensure_future(one.receive())
-        await asyncio.sleep(0.05)
+        await until(lambda: broker.backpressure._waiting)
         assert not answer.done()
         broker.backpressure.give_back(1000)
         await answer

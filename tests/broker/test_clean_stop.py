@@ -26,6 +26,7 @@ from tests.broker.siege import Sender, read_all
 from tests.broker.test_connection import produce
 from tests.broker.test_tls import settings as tls_settings
 from tests.conftest import StartBroker
+from tests.support.waiting import wait_until
 
 STOPS = 4
 
@@ -110,10 +111,8 @@ async def test_a_cleaning_whose_checkpoint_is_stored_is_in_the_history_after_a_s
                 assert broker.cleaner._stopping.wait(PATIENCE_S)
 
         def read(store: HistoryStore, *where: Path) -> list[Run]:
-            deadline_s = time.monotonic() + PATIENCE_S
-            while broker.cleaner._writer._work_queue.empty():  # it has nothing to do after this
-                assert time.monotonic() < deadline_s
-                time.sleep(0.001)
+            # It has nothing to do after this.
+            wait_until(lambda: not broker.cleaner._writer._work_queue.empty())
             return really_read(store, *where)
 
         with (
@@ -146,7 +145,7 @@ def test_pipelined_idempotent_producers_live_through_clean_stops(
         for thread in threads:
             thread.start()
         for _ in range(STOPS):
-            time.sleep(source.uniform(0.2, 0.8))
+            time.sleep(source.uniform(0.2, 0.8))  # the load runs on: this is its length
             broker.stop()
             broker.start()
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
 )
 from odradek.storage.segment import CLEANED
 from tests.broker.cleaning import (
@@ -338,12 +338,14 @@ def commit(group: str, offset: int) -> OffsetCommitRequest:
 async def committed(one: Client, groups: list[str]) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     asked = [OffsetFetchRequestGroup(group_id=group, topics=[wanted]) for group in groups]
-    while True:
-        request = OffsetFetchRequest(groups=asked, require_stable=False)
+    request = OffsetFetchRequest(groups=asked, require_stable=False)
+
+    async def loaded() -> OffsetFetchResponse | None:
         response = await one.ask(request, version=8)
-        if not any(group.error_code for group in response.groups):  # else they are being loaded
-            return [g.topics[0].partitions[0].committed_offset for g in response.groups]
-        await asyncio.sleep(0.002)
+        return None if any(group.error_code for group in response.groups) else response
+
+    response = await until(loaded, "the groups are loaded")
+    return [g.topics[0].partitions[0].committed_offset for g in response.groups]
 
 
 @on_uvloop

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -38,11 +38,11 @@ from odradek.protocol.messages.produce import (
 )
 from tests.broker.admin import creatable
 from tests.broker.test_connection import fetch
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 TIMEOUT_S = 60
-SETTLE_S = 60.0
 STRANGER = bytes(range(1, 17))
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "orders": {},
@@ -106,15 +106,13 @@ class Peer:
         )
         assert not [one for one in made.topics if one.error_code]
         self.ids = {one.name: one.topic_id for one in made.topics}
-        deadline = time.monotonic() + SETTLE_S
-        wanted_offsets = [(number, -1) for number in range(PARTITIONS)]
         for name in TOPICS:
-            while True:
-                found = self.ask(list_offsets(name, *wanted_offsets)({}), 7)
-                if not any(one.error_code for one in found.topics[0].partitions):
-                    break
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_until(partial(self._has_offsets, name), f"{name} is there")
+
+    def _has_offsets(self, name: str) -> bool:
+        wanted = [(number, -1) for number in range(PARTITIONS)]
+        found = self.ask(list_offsets(name, *wanted)({}), 7)
+        return not any(one.error_code for one in found.topics[0].partitions)
 
 
 def read_frame(client: socket.socket) -> bytes | None:

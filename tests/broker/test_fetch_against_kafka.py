@@ -38,7 +38,6 @@ from odradek.protocol.messages.fetch import (
 from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import (
-    SETTLE_S,
     STRANGER,
     Ids,
     Make,
@@ -51,6 +50,7 @@ from tests.broker.test_core_against_kafka import (
     read_frame,
     records,
 )
+from tests.support.waiting import wait_until
 
 __all__ = ["peers"]
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -245,14 +245,14 @@ class Script:
         return f"{PASSING}#{self.generation}"
 
     def settle(self, line: Line) -> None:
-        deadline = time.monotonic() + SETTLE_S
-        wanted = [(at, -1) for at in range(PARTITIONS)]
-        while True:
-            (topic,) = line.send(list_offsets(PASSING, *wanted)({}), 7).topics
-            if {one.error_code for one in topic.partitions} == ({0} if self.is_there else {3}):
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wanted = list_offsets(PASSING, *[(at, -1) for at in range(PARTITIONS)])({})
+        codes = {0} if self.is_there else {3}
+
+        def is_known() -> bool:
+            (topic,) = line.send(wanted, 7).topics
+            return {one.error_code for one in topic.partitions} == codes
+
+        wait_until(is_known, "the broker knows of the change")
 
     def begin(self) -> str:
         replaced = self.random.choice([None, *sorted(self.sessions)])

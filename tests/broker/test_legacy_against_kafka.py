@@ -7,7 +7,7 @@ and 2, in the place of their own, without any index or checkpoint, and recover t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -41,6 +41,7 @@ from tests.storage.old_logs import (
     random_log,
     write,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -148,13 +149,6 @@ def offset_at(peer: Peer, topic: str, timestamp: int) -> Any:
     return peer.ask(list_offsets(topic, timestamp), 9).topics[0].partitions[0]
 
 
-def await_true(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def with_old_logs(broker: OdradekProcess | KafkaProcess) -> Peer:
     """Start a broker that finds the logs of its topics in old formats, after a crash it seems."""
     peer = Peer(broker.port)
@@ -181,7 +175,7 @@ def with_old_logs(broker: OdradekProcess | KafkaProcess) -> Peer:
 
 def await_topics(peer: Peer) -> None:
     for name in LOGS:
-        await_true(lambda name=name: offset_at(peer, name, -1).error_code == 0)  # type: ignore[misc]
+        wait_until(lambda name=name: offset_at(peer, name, -1).error_code == 0)  # type: ignore[misc]
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +334,7 @@ def test_a_cleaning_leaves_what_kafkas_does(
     brokers: tuple[OdradekProcess, KafkaProcess], name: str
 ) -> None:
     for broker in brokers:
-        await_true(lambda broker=broker: is_cleaned(broker.data, name))  # type: ignore[misc]
+        wait_until(lambda broker=broker: is_cleaned(broker.data, name))  # type: ignore[misc]
     ours, theirs = (layout(stored(broker.data, name)) for broker in brokers)
     assert [(attributes, records) for attributes, _, records in ours] == [
         (attributes, records) for attributes, _, records in theirs

@@ -41,7 +41,8 @@ from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
-from tests.broker.test_response_orders_against_kafka import ALIKE, KNOWN, same, until
+from tests.broker.test_response_orders_against_kafka import ALIKE, KNOWN, same
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -86,10 +87,10 @@ def prepare(port: int) -> None:
         described = MetadataRequest(
             topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
         )
-        until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
+        wait_until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
         for kind, key in ((0, "a"), (1, "a"), (2, "a:AAAAAAAAAAAAAAAAAAAAAQ:0")):
             find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
+            wait_until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
 
 
 def decide(
@@ -133,7 +134,7 @@ def begin(peer: Peer, transactional_id: str) -> tuple[int, int]:
         transactional_id=transactional_id, transaction_timeout_ms=600_000,
         producer_id=-1, producer_epoch=-1,
     )  # fmt: skip
-    until(lambda: peer.ask(begun, 4).error_code == 0)
+    wait_until(lambda: peer.ask(begun, 4).error_code == 0)
     answer = peer.ask(begun, 4)
     return answer.producer_id, answer.producer_epoch
 

@@ -7,7 +7,6 @@ tables in Kafka, whose order depends on what they have held before, and is to be
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +60,7 @@ from odradek.protocol.messages.share_group_describe import ShareGroupDescribeReq
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -82,7 +82,6 @@ PARTITION_COUNT = 25
 GROUPS = 40
 MEMBERS = 24
 STEPS = 400
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +98,9 @@ def _prepare(port: int) -> None:
         answer = peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
         assert {topic.error_code for topic in answer.topics} == {0}
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"{n}" for n in range(50)])
-        _wait(lambda: {one.error_code for one in peer.ask(find, 6).coordinators} == {0})
+        wait_until(lambda: {one.error_code for one in peer.ask(find, 6).coordinators} == {0})
         describe = DescribeGroupsRequest(groups=[f"{n}" for n in range(50)])
-        _wait(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
-
-
-def _wait(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, "the groups' partitions are not served"
-        time.sleep(0.05)
+        wait_until(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
 
 
 @dataclass
@@ -324,7 +316,7 @@ def test_other_lists_have_the_order_of_kafkas_maps(
             lambda answer: [one.transactional_id for one in answer.transaction_states],
         )
         for peer in peers:
-            _wait(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
+            wait_until(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
         assert _resources(ours) == _resources(theirs)
 
 
@@ -336,8 +328,8 @@ def _begin_transactions(peer: Peer, transactional_id: str) -> None:
         producer_id=-1,
         producer_epoch=-1,
     )
-    _wait(lambda: peer.ask(find, 6).coordinators[0].error_code == 0)
-    _wait(lambda: peer.ask(begin, 4).error_code == 0)
+    wait_until(lambda: peer.ask(find, 6).coordinators[0].error_code == 0)
+    wait_until(lambda: peer.ask(begin, 4).error_code == 0)
 
 
 def _set_metrics(peer: Peer, name: str) -> None:

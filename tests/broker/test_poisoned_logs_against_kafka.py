@@ -8,7 +8,6 @@ list below says so; it may only shrink.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -44,7 +43,7 @@ from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.broker.poison import GROUP_CASES, LONG_MS, TOPIC, batch, offset
 from tests.broker.poison_states import SHARE_CASES, TRANSACTION_CASES, snapshot, transaction
-from tests.broker.test_response_orders_against_kafka import until
+from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -135,10 +134,10 @@ class Side:
             uuid = encode_uuid(self.topic_id)
             for key_type, key in enumerate(("warm", "warm", f"warm:{uuid}:0")):
                 find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-                until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
-            until(lambda: not _commit(peer, "warm"))
-            until(lambda: not _begin(peer, "warm")[0])
-            until(lambda: not self._initialize(peer, "warm"))
+                wait_until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
+            wait_until(lambda: not _commit(peer, "warm"))
+            wait_until(lambda: not _begin(peer, "warm")[0])
+            wait_until(lambda: not self._initialize(peer, "warm"))
         for kind, cases in CASES.items():
             for at, case in enumerate(cases):
                 tail = f":{uuid}:0" if kind == "share" else ""
@@ -216,7 +215,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
             side.poison()
             side.process.start()
             with Peer(side.process.port) as peer:
-                until(lambda side=side, peer=peer: _is_loaded(side, peer))  # type: ignore[misc]
+                wait_until(lambda side=side, peer=peer: _is_loaded(side, peer))  # type: ignore[misc]
         yield both
 
 
@@ -381,9 +380,9 @@ def _begin(peer: Peer, name: str) -> tuple[int, int]:
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
-    end = time.monotonic() + BUSY_S
     # Kafka's broker may have to ask for producer ids first, too.
     busy = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while (answer := peer.ask(request, 4)).error_code in busy and time.monotonic() < end:
-        time.sleep(0.05)
+    answer = last_answer(
+        lambda: peer.ask(request, 4), lambda answer: answer.error_code not in busy, BUSY_S
+    )
     return answer.error_code, answer.producer_epoch

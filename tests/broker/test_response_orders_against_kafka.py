@@ -49,6 +49,7 @@ from odradek.protocol.messages.produce import (
 )
 from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -59,7 +60,6 @@ SETTINGS = {
 }
 SIZES = (1, 2, 3, 4, 5, 6, 9, 11, 12, 13, 17, 23, 24, 30, 40)
 PARTITION_COUNT = 30
-PATIENCE_S = 60.0
 _chance = random.Random(1)
 # Names of one hash, so many that they make a node of a trie, and pairs of them.
 ALIKE = ["".join(some) for some in product(("Aa", "BB"), repeat=3)] + ["x-Aa", "x-BB"]
@@ -97,15 +97,7 @@ def prepare(port: int) -> None:
         described = MetadataRequest(
             topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
         )
-        until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a change that comes into force after its answer."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, "the change is not in force"
-        time.sleep(0.05)
+        wait_until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
 
 
 def _make(peer: Peer, name: str) -> None:
@@ -270,7 +262,7 @@ def test_metadata_of_all_topics(both: tuple[Peer, Peer]) -> None:
     def compare() -> None:
         # Kafka answers before it knows.
         ours, theirs = both
-        until(lambda: _ids(ours).keys() == _ids(theirs).keys())
+        wait_until(lambda: _ids(ours).keys() == _ids(theirs).keys())
         same(both, every, 12, _described)
 
     compare()
@@ -315,7 +307,7 @@ def test_client_quotas(both: tuple[Peer, Peer]) -> None:
         )
         for peer in both:
             assert {one.error_code for one in peer.ask(alter, 1).entries} == {0}
-        until(lambda: len({str(_quotas_of(one, every)) for one in both}) == 1)
+        wait_until(lambda: len({str(_quotas_of(one, every)) for one in both}) == 1)
         same(both, every, 1, _quotas)
 
 

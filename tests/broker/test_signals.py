@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from bench.processes import OdradekProcess
 from odradek.protocol.frames import encode_request
 from odradek.storage.directory import CLEAN_MARKER
-from tests.broker.moved_cluster import wait_until
 from tests.broker.test_connection import fetch
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -49,9 +48,8 @@ from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
 from tests.differential.corners import corners
 from tests.differential.group_requests import joining
-from tests.differential.play import BY_NAME, SETTLE_S, Play
+from tests.differential.play import BY_NAME, Play
 from tests.differential.strangers import strangers
-from tests.differential.wire import Peer
 from tests.differential.world import (
     BROKER,
     CLIENT_METRICS,
@@ -62,6 +60,7 @@ from tests.differential.world import (
     World,
     batch,
 )
+from tests.support.waiting import wait_until
 
 _IN_MS = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms", "log.roll.jitter.ms")
 _KEYS = (*_IN_MS, "min.insync.replicas", "node.id", "broker.id")
@@ -231,16 +230,12 @@ def _client_comes_back(play: Play, world: World) -> Iterator[Found]:
     play.reconnect()
     # The one that came last on that connection is forgotten with it, the other one is not.
     for peer in (play.ours, play.theirs):
-        _await_new(peer, subscribe[1])
+        wait_until(
+            lambda peer=peer: not peer.ask(subscribe[1], 0).error_code,  # type: ignore[misc]
+            "the end of a connection is noticed",
+        )
     for request in (*subscribe, end, end):
         yield from _ask(play, world, request, 0)
-
-
-def _await_new(peer: Peer, request: GetTelemetrySubscriptionsRequest) -> None:
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(request, 0).error_code:
-        assert time.monotonic() < deadline, "a closed connection is never noticed"
-        time.sleep(0.01)
 
 
 def _join_with_another_instance(play: Play, world: World, version: int) -> Iterator[Found]:

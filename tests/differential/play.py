@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
@@ -48,8 +47,8 @@ from tests.differential.group_requests import committing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
+from tests.support.waiting import wait_until
 
-SETTLE_S = 60.0
 # Kafka's broker hears of all else from its controller, a little after the client does.
 _AT_ONCE = frozenset(
     (
@@ -176,10 +175,10 @@ class Play:
         reading = DescribeConfigsRequest(
             resources=[asked], include_synonyms=False, include_documentation=False
         )
-        deadline = time.monotonic() + SETTLE_S
-        while self.theirs.ask(reading, 4).results[0].configs[0].value != value:
-            assert time.monotonic() < deadline, "Kafka does not settle"
-            time.sleep(0.002)
+        wait_until(
+            lambda: self.theirs.ask(reading, 4).results[0].configs[0].value == value,
+            "Kafka's broker has heard of all changes",
+        )
 
     def _reset(self) -> None:
         """Take back the settings of the brokers, but for one that Kafka sets for itself."""
@@ -252,24 +251,23 @@ def _await_topics(peer: Peer, world: World) -> None:
             for name in world.topics
         ],
     )
-    deadline = time.monotonic() + SETTLE_S
-    while any(
-        part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
-    ):
-        assert time.monotonic() < deadline, "the topics do not come"
-        time.sleep(0.05)
+    wait_until(
+        lambda: not any(
+            part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
+        ),
+        "the topics are there",
+    )
 
 
 def _await_coordinator(peer: Peer, group: str) -> None:
     """Ask for a group until it is coordinated."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
+
+    def is_coordinated() -> bool:
         peer.ask(FindCoordinatorRequest(key=group), 1)
         answer = peer.ask(HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 1)
-        if answer.error_code not in _COORDINATOR_ERRORS:
-            return
-        assert time.monotonic() < deadline, "the coordinator does not come"
-        time.sleep(0.05)
+        return answer.error_code not in _COORDINATOR_ERRORS
+
+    wait_until(is_coordinated, f"the group {group} has a coordinator")
 
 
 def _commit(peer: Peer, topic: str) -> None:
@@ -287,10 +285,10 @@ def _await_transactions(peer: Peer, transactional_id: str) -> None:
     asking = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000
     )
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code:
-        assert time.monotonic() < deadline, "the coordinator of transactions does not come"
-        time.sleep(0.05)
+    wait_until(
+        lambda: not (peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code),
+        "transactions have a coordinator",
+    )
 
 
 def _await_share_state(peer: Peer, topic_id: bytes) -> None:
@@ -300,20 +298,15 @@ def _await_share_state(peer: Peer, topic_id: bytes) -> None:
     part = PartitionData(partition=0, state_epoch=0, start_offset=0)
     state = InitializeStateData(topic_id=topic_id, partitions=[part])
     beginning = InitializeShareGroupStateRequest(group_id="one", topics=[state])
-    deadline = time.monotonic() + SETTLE_S
-    while True:
+
+    def is_begun() -> bool:
         peer.ask(finding, 6)
-        answer = peer.ask(beginning, 0).results[0].partitions[0]
-        if not answer.error_code:
-            return
-        assert time.monotonic() < deadline, f"no coordinator of share groups: {answer}"
-        time.sleep(0.05)
+        return not peer.ask(beginning, 0).results[0].partitions[0].error_code
+
+    wait_until(is_begun, "share groups have a coordinator")
 
 
 def _await_producer_ids(peer: Peer) -> None:
     """Wait until the first block of ids has come."""
     asking = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(asking, 4).error_code:
-        assert time.monotonic() < deadline, "producer ids do not come"
-        time.sleep(0.05)
+    wait_until(lambda: not peer.ask(asking, 4).error_code, "there are producer ids")

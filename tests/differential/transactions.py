@@ -8,7 +8,6 @@ is no longer about to end, so that no answer depends on who was faster.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -54,9 +53,9 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.differential.wire import Peer
+from tests.support.waiting import wait_until
 
 PARTITIONS = 2
-PATIENCE_S = 60.0
 TIMEOUT_MS = 60_000
 
 Seen = list[Any]
@@ -156,44 +155,36 @@ class Side:
         )
         assert created.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         for key_type in (0, 1):
-            self.until(
+            wait_until(
                 lambda kind=key_type: not self.peer.ask(
                     FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"]), 4
                 )
                 .coordinators[0]
-                .error_code
+                .error_code,
+                f"the coordinator of kind {key_type} is there",
             )
         # Kafka's coordinator first has to be given producer ids.
-        self.until(
+        wait_until(
             lambda: not self.peer.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 0
-            ).error_code
+            ).error_code,
+            "there are producer ids",
         )
         self.topic_id = self._topic_id()
         for partition in range(PARTITIONS):
-            self.until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
+            wait_until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
 
     def _topic_id(self) -> bytes:
         from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)])
-        found: bytes = b""
 
-        def is_there() -> bool:
-            nonlocal found
+        def topic_id() -> bytes:
             (topic,) = self.peer.ask(asked, 12).topics
-            found = topic.topic_id
-            return topic.error_code == 0 and len(topic.partitions) == PARTITIONS
+            is_there = topic.error_code == 0 and len(topic.partitions) == PARTITIONS
+            return topic.topic_id if is_there else b""
 
-        self.until(is_there)
-        return found
-
-    def until(self, is_so: Any) -> None:
-        """Ask until something is so."""
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, "it never came"
-            time.sleep(0.02)
+        return wait_until(topic_id, f"{self.topic} is there")
 
     def symbol(self, producer_id: int) -> str:
         """Name a producer id by when it was first met."""
@@ -207,7 +198,7 @@ class Side:
 
     def settle(self, who: str) -> None:
         """Wait until a transaction that is about to end has ended."""
-        self.until(lambda: not self._described(who).transaction_state.startswith("Prepare"))
+        wait_until(lambda: not self._described(who).transaction_state.startswith("Prepare"))
 
     def state(self, who: str) -> Seen:
         """Return the state of a transactional id."""
