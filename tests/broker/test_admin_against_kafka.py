@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import socket
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ import pytest
 
 from bench.processes import KafkaProcess
 from odradek.broker.api_table import BY_KEY
-from odradek.protocol.compiler import decode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes, snake_case
+from odradek.protocol.messages import snake_case
 from odradek.protocol.messages.alter_configs import AlterableConfig as NewConfig
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsResource as NewConfigs
@@ -57,7 +54,9 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 )
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import Admin, admin, creatable
+from tests.broker.admin import Admin, admin
+from tests.broker.kafka_peer import Peer
+from tests.support.requests import creatable
 from tests.support.waiting import last_answer
 
 SETTINGS = {
@@ -338,23 +337,8 @@ async def _ask_ours(broker: Admin, request: Any) -> Any:
 
 
 def _ask_kafka(port: int, request: Any) -> Any:
-    api = BY_KEY[info_of(type(request)).key]
-    response, version = message_classes(api.name)[1], api.last
-    with socket.create_connection(("127.0.0.1", port), 60) as connection:
-        connection.settimeout(60)
-        connection.sendall(encode_request(request, version, 1, "a-client"))
-        frame = memoryview(_read(connection, int.from_bytes(_read(connection, 4), "big")))
-    _, position = read_response_header(frame, response, version)
-    return decode(response, version, frame, position)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more_data = connection.recv(size - len(data))
-        assert more_data, "Kafka closed the connection"
-        data += more_data
-    return data
+    with Peer(port) as peer:
+        return peer.ask(request, BY_KEY[info_of(type(request)).key].last)
 
 
 def normal(value: Any) -> Any:

@@ -13,11 +13,6 @@ from odradek.broker.metadata.store import ResourceType
 from odradek.broker.topics import names as topic_names
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -40,6 +35,7 @@ from tests.broker.cleaning import (
     settled,
 )
 from tests.broker.live import Client, create, on_uvloop, until
+from tests.support.requests import committing
 
 pytestmark = pytest.mark.slow
 
@@ -327,14 +323,6 @@ async def test_the_cleaner_is_switched_off_by_the_files_alone(tmp_path: Path) ->
 # --- the broker's own topics ------------------------------------------------------------------
 
 
-def commit(group: str, offset: int) -> OffsetCommitRequest:
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    topic = OffsetCommitRequestTopic(name="t", partitions=[part])
-    return OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
-
-
 async def committed(one: Client, groups: list[str]) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     asked = [OffsetFetchRequestGroup(group_id=group, topics=[wanted]) for group in groups]
@@ -360,7 +348,7 @@ async def test_committed_offsets_are_cleaned_like_any_topic(tmp_path: Path) -> N
         await create(broker, "t")
         for offset in range(100):
             for group in groups:
-                response = await one.ask(commit(group, offset), version=8)
+                response = await one.ask(committing(group, {"t": {0: offset}}), version=8)
                 assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
         topic = broker.topics.get(topic_names.CONSUMER_OFFSETS)
         assert topic is not None

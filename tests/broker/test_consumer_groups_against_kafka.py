@@ -43,9 +43,7 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -59,10 +57,11 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.broker.admin import creatable
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import ToldTopics
 from tests.broker.kafka_peer import Peer
+from tests.support.asking import GROUP, await_coordinator, create_topics
+from tests.support.requests import creatable
 from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -283,12 +282,7 @@ class Play:
         self.group = group
         self.peer = peer
         self.both = Both(kafka, peer, group, ConsumerWorld(CONFIG, topics))
-        wanted = FindCoordinatorRequest(coordinator_keys=[group])
-        # The topic of offsets is made by the first to ask for it.
-        wait_until(
-            lambda: peer.ask(wanted, 4).coordinators[0].error_code == 0,
-            f"the group {group} has a coordinator",
-        )
+        await_coordinator(peer, GROUP, group)
         for name in self.names:
             self.create(name, self.chance.randint(1, 5), place)
         self.both.their_records()
@@ -306,10 +300,7 @@ class Play:
         self.both.world.grow(name, count, topic_id)
 
     def create_once(self, name: str, count: int) -> bytes:
-        answer = self.peer.ask(CreateTopicsRequest(topics=[creatable(name, count)]), 7)
-        assert answer.topics[0].error_code == 0
-        topic_id: bytes = answer.topics[0].topic_id
-        return topic_id
+        return create_topics(self.peer, creatable(name, count))[name]
 
     def grow(self) -> None:
         name = self.chance.choice(self.names)

@@ -25,15 +25,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.processes import OdradekProcess, end, free_port
 from odradek.broker.observability.exposition.logins import LOGINS
 from odradek.broker.observability.metrics_reference import all_families
-from odradek.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tests.broker.kafka_peer import Peer
 from tests.broker.live import batch
 from tests.broker.promql import ADDED, grouping_labels, selectors
-from tests.broker.test_metrics import commit, fetch, produce
+from tests.support.asking import create_topics
+from tests.support.requests import committing, creatable, fetching, producing
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,15 +80,7 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
     broker.start()
     try:
         with Peer(broker.port) as peer:
-            configs = [CreatableTopicConfig(name=key, value=COMPACT[key]) for key in COMPACT]
-            topic = CreatableTopic(
-                name="orders",
-                num_partitions=1,
-                replication_factor=1,
-                assignments=[],
-                configs=configs,
-            )
-            peer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+            create_topics(peer, creatable("orders", configs=COMPACT))
 
             def is_cleaned() -> bool:
                 work(peer)
@@ -110,10 +98,10 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
 
 def work(peer: Peer) -> None:
     """Append, read, commit, and ask for what is not there."""
-    peer.ask(produce("orders", 0, batch(b"a", timestamp=int(time.time() * 1000))), 9)
-    peer.ask(fetch("orders", offset=0), 11)
-    peer.ask(fetch("nowhere", offset=0), 11)
-    peer.ask(commit("readers", "orders", {0: 1}), 8)
+    peer.ask(producing("orders", batch(b"a", timestamp=int(time.time() * 1000))), 9)
+    peer.ask(fetching("orders"), 11)
+    peer.ask(fetching("nowhere"), 11)
+    peer.ask(committing("readers", {"orders": {0: 1}}), 8)
 
 
 def families(broker: OdradekProcess) -> Mapping[str, list[Any]]:

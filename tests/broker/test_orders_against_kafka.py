@@ -27,14 +27,12 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -58,8 +56,9 @@ from odradek.protocol.messages.offset_delete import (
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
+from tests.support.asking import GROUP, TRANSACTION, await_coordinator, create_topics
+from tests.support.requests import creatable
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -94,11 +93,8 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
 
 def _prepare(port: int) -> None:
     with Peer(port) as peer:
-        topics = [creatable(name, PARTITION_COUNT) for name in TOPICS]
-        answer = peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
-        assert {topic.error_code for topic in answer.topics} == {0}
-        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"{n}" for n in range(50)])
-        wait_until(lambda: {one.error_code for one in peer.ask(find, 6).coordinators} == {0})
+        create_topics(peer, *(creatable(name, PARTITION_COUNT) for name in TOPICS))
+        await_coordinator(peer, GROUP, *[f"{n}" for n in range(50)])
         describe = DescribeGroupsRequest(groups=[f"{n}" for n in range(50)])
         wait_until(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
 
@@ -289,8 +285,7 @@ def test_other_lists_have_the_order_of_kafkas_maps(
             assert one == other, request
 
         for peer in peers:
-            made = CreateTopicsRequest(topics=[creatable(one) for one in names], timeout_ms=30_000)
-            assert {topic.error_code for topic in peer.ask(made, 7).topics} == {0}
+            create_topics(peer, *names)
             for number, name in enumerate(names[:11]):
                 _begin_transactions(peer, name)
                 _set_metrics(peer, f"{number}-{name}")
@@ -321,14 +316,10 @@ def test_other_lists_have_the_order_of_kafkas_maps(
 
 
 def _begin_transactions(peer: Peer, transactional_id: str) -> None:
-    find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
     begin = InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
+        transactional_id=transactional_id, transaction_timeout_ms=60_000
     )
-    wait_until(lambda: peer.ask(find, 6).coordinators[0].error_code == 0)
+    await_coordinator(peer, TRANSACTION, transactional_id)
     wait_until(lambda: peer.ask(begin, 4).error_code == 0)
 
 

@@ -31,7 +31,6 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -46,17 +45,13 @@ from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import creatable
 from tests.broker.live import batch
+from tests.support.asking import create_topics
+from tests.support.requests import creatable, producing
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -129,17 +124,9 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Peer
 
 
 def _fill(peer: Peer) -> None:
-    wanted = [creatable("orders", 3), creatable("a.b", 2), creatable("one"), creatable(LONG)]
-    made = peer.ask(CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=False))
-    assert [one.error_code for one in made.topics] == [0] * 4
+    create_topics(peer, creatable("orders", 3), creatable("a.b", 2), "one", LONG)
     records = batch(b"a", b"b", b"c", timestamp=int(time.time() * 1000))  # else they expire
-    partitions = [PartitionProduceData(index=0, records=records)]
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=5_000,
-        topic_data=[TopicProduceData(name="orders", partition_data=partitions)],
-    )
+    request = producing("orders", records)
     wait_until(
         lambda: not peer.ask(request, 9).responses[0].partition_responses[0].error_code,
         "the records are appended",

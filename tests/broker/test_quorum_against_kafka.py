@@ -29,9 +29,10 @@ from odradek.protocol.messages.describe_quorum import (
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.schema import info_of
-from tests.broker.admin import Admin, admin, creatable
+from tests.broker.admin import Admin, admin
 from tests.broker.kafka_peer import Peer
 from tests.broker.test_admin_against_kafka import change, describe, replace, topics
+from tests.support.requests import creatable
 from tests.support.waiting import last_answer
 
 SETTINGS = {

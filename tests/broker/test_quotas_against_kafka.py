@@ -29,15 +29,14 @@ from odradek.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
 )
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer
 from tests.protocol.kafka_jars import require_jars
+from tests.support.asking import await_topic, create_topics
+from tests.support.requests import creatable, creating, producing
 from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -229,24 +228,17 @@ def put_in_force(peer: Peer, *entries: EntryData) -> None:
 
 def make_topic(one: OdradekProcess | KafkaProcess, name: str) -> None:
     with Peer(one.port) as peer:
-        answer = peer.ask(creation(name, 1), 7)
-        assert answer.topics[0].error_code == 0, answer
-        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        wait_until(lambda: not peer.ask(wanted, 9).topics[0].error_code, f"{name} is there")
+        create_topics(peer, name)
+        await_topic(peer, name)
 
 
 def creation(name: str, partitions: int) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[creatable(name, partitions)], timeout_ms=10_000)
+    return creating(creatable(name, partitions))
 
 
 def production(topic: str, size: int) -> ProduceRequest:
     batch = encode_batch([Record(0, int(time.time() * 1000), b"k", b"v" * size)])
-    data = PartitionProduceData(index=0, records=memoryview(batch))
-    return ProduceRequest(
-        acks=1,
-        timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
+    return producing(topic, batch, acks=1)
 
 
 def fetching(

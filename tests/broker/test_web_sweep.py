@@ -23,11 +23,6 @@ import uvloop
 
 from bench.processes import OdradekProcess
 from odradek.broker.topics.plans import NewTopic
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.broker.hostile_logs import (
     KEY,
     MIB,
@@ -39,6 +34,7 @@ from tests.broker.hostile_logs import (
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import peak_bytes, reset_peak
 from tests.broker.web import serving
+from tests.support.requests import committing
 from tests.support.waiting import wait_for_http
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -148,17 +144,10 @@ async def seed(path: Path) -> frozenset[tuple[str, str]]:
 
 def commit(port: int) -> None:
     """Have groups commit offsets of all plain topics."""
-    partition = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=0, committed_metadata="x" * 100
-    )
-    topics = [
-        OffsetCommitRequestTopic(name=f"plain-{at}", partitions=[partition])
-        for at in range(PLAIN_TOPICS)
-    ]
+    offsets = {f"plain-{at}": {0: 0} for at in range(PLAIN_TOPICS)}
     with Peer(port) as peer:
         for at in range(GROUPS):
-            request = OffsetCommitRequest(group_id=f"group-{at}", member_id="", topics=topics)
-            answered = peer.ask(request, 8)
+            answered = peer.ask(committing(f"group-{at}", offsets, metadata="x" * 100), 8)
             assert answered.topics[0].partitions[0].error_code == 0
 
 

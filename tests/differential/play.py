@@ -16,7 +16,6 @@ from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.alter_configs import AlterableConfig as AlterableSetting
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsResource as Settings
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,18 +34,13 @@ from odradek.protocol.messages.initialize_share_group_state import (
     InitializeStateData,
     PartitionData,
 )
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.schema import info_of
 from tests.differential.answers import Difference, Pairs
 from tests.differential.drawing import Drawing
-from tests.differential.group_requests import committing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
+from tests.support.requests import committing, creating, listing_offsets
 from tests.support.waiting import wait_until
 
 # Kafka's broker hears of all else from its controller, a little after the client does.
@@ -81,9 +75,7 @@ class Play:
     def world(self, seed: int) -> World:
         """Begin the world of a seed: its topics are created, and can be used."""
         world = World(seed, log_dir=self._log_dir)
-        creation = CreateTopicsRequest(
-            topics=world.creation(), timeout_ms=20_000, validate_only=False
-        )
+        creation = creating(*world.creation())
         ours, theirs = self.ours.ask(creation, 7), self.theirs.ask(creation, 7)
         assert not [one for one in (*ours.topics, *theirs.topics) if one.error_code]
         theirs_by_name = {one.name: one.topic_id for one in theirs.topics}
@@ -237,20 +229,7 @@ def _learn(world: World, request: Any, answer: Any) -> None:
 
 
 def _await_topics(peer: Peer, world: World) -> None:
-    wanted = ListOffsetsRequest(
-        replica_id=-1,
-        timeout_ms=1_000,
-        topics=[
-            ListOffsetsTopic(
-                name=name,
-                partitions=[
-                    ListOffsetsPartition(partition_index=number, timestamp=-1)
-                    for number in range(PARTITIONS)
-                ],
-            )
-            for name in world.topics
-        ],
-    )
+    wanted = listing_offsets({name: range(PARTITIONS) for name in world.topics})
     wait_until(
         lambda: not any(
             part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
@@ -275,7 +254,7 @@ def _commit(peer: Peer, topic: str) -> None:
 
     Kafka makes it as soon as somebody looks for a coordinator.
     """
-    answer = peer.ask(committing("one", topic, 0), 7)
+    answer = peer.ask(committing("one", {topic: {0: 0}}), 7)
     assert not answer.topics[0].partitions[0].error_code, answer
 
 
