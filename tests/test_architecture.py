@@ -18,6 +18,9 @@ MODULE_LINES_MAX = 600
 MODULE_LINES_SMELL = 400
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 99
+# Sleeps of tests, for time that has to pass: a load that runs, a random moment of a kill. A wait
+# for something has a condition (tests/support/waiting.py). The number only goes down.
+SLEEPS_MAX = 8
 
 # What each package may import of ours.
 MAY_IMPORT = {
@@ -201,3 +204,15 @@ def test_the_rules_reach_every_package() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages - {"tests", "bench", NAME} == set(MAY_IMPORT)
     assert len(SOURCES) > len(MAY_IMPORT)
+
+
+def test_tests_wait_for_conditions_and_not_for_time() -> None:
+    sleep = re.compile(r"\bsleep\((?!0\))")
+    found = [
+        f"{_name(path)}: {line.strip()}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if "support" not in path.parts
+        for line in path.read_text().splitlines()
+        if sleep.search(line)
+    ]
+    assert len(found) == SLEEPS_MAX, "lower the number with each one that goes"

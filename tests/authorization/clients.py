@@ -7,13 +7,11 @@ administrator creates the first ACLs while there are none (allow.everyone.if.no.
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
+from odradek.protocol.frames import encode_request
+from tests.support.frames import read_frame, response_to
 
 ADMINISTRATOR = "127.0.0.1"
 TIMEOUT_S = 60
@@ -36,36 +34,19 @@ class Client:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(encode_request(request, version, 1, "a-client"))
         try:
-            head = self._read(4)
-            body = None if head is None else self._read(struct.unpack(">i", head)[0])
+            frame = read_frame(self._socket)
         except TimeoutError as error:
             raise TimeoutError(f"no answer to {request} v{version} from {self.host}") from error
-        if body is None:
+        if frame is None:
             self.close()
             return None
-        response = message_classes(type(request).__name__.removesuffix("Request"))[1]
-        frame = memoryview(body)
-        _, position = read_response_header(frame, response, version)
-        return decode(response, version, frame, position)
+        return response_to(request, version, frame)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def _read(self, size: int) -> bytes | None:
-        assert self._socket is not None
-        data = bytearray()
-        while len(data) < size:
-            try:
-                more = self._socket.recv(size - len(data))
-            except ConnectionError:
-                return None
-            if not more:
-                return None
-            data += more
-        return bytes(data)
 
 
 def hosts(count: int) -> Iterable[str]:

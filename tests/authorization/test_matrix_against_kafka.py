@@ -39,11 +39,11 @@ from tests.authorization.world import (
     creation,
     message,
     principals,
-    until,
 )
 from tests.differential.answers import Difference, Pairs
 from tests.differential.differences import Known
 from tests.differential.world import SETTINGS
+from tests.support.waiting import wait_until
 
 APPLICABLE = [rule for rule in RULES if rule.api in {api.name for api in APIS}]
 _SHOWN_MAX = 40
@@ -105,7 +105,7 @@ class Sides:
         """Wait until both know of what was created while they were asked."""
         ours, theirs = self.worlds
         wanted = [ours.names(MAY, number).new_topic for number in range(len(self.principals))]
-        until(lambda: theirs.existing(wanted) == ours.existing(wanted))
+        wait_until(lambda: theirs.existing(wanted) == ours.existing(wanted))
 
     def ask(
         self, rule: Rule, host: str, prefix: str, number: int, version: int | None = None

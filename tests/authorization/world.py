@@ -6,7 +6,6 @@ begins with "not-" is there as well, and nobody but the administrator may do any
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from odradek.protocol.wire import encode_uuid
 from tests.authorization.cases import Names, made
 from tests.authorization.clients import ADMINISTRATOR, Client
 from tests.authorization.rules import RULES, Rights
+from tests.support.waiting import wait_until
 
 MAY, NOT = "may-", "not-"
 _NO_TOPIC = bytes(range(16))
@@ -36,7 +36,6 @@ _ANY = {
 }
 LITERAL = 3
 _ALL, _PREFIXED, _ALLOW = 2, 4, 3
-_DEADLINE_S = 60.0
 _PRODUCER_VERSION, _TXN_TIMEOUT_MS = 4, 900_000
 
 # What rights there are to give, one by one. DELETE of the cluster is none of Kafka's
@@ -151,14 +150,14 @@ class World:
         """Create ACLs, and wait until the broker knows them."""
         answer = self.administrator.ask(message("CreateAcls", 3, creations=acls), 3)
         assert not [one for one in answer.results if one.error_code], answer
-        until(lambda: {one["host"] for one in acls} <= self._hosts())
+        wait_until(lambda: {one["host"] for one in acls} <= self._hosts())
 
     def delete_acls(self, host: str) -> None:
         """Delete the ACLs of a host, and wait until the broker does not know them any more."""
         meant = {**_ANY, "host_filter": host}
         answer = self.administrator.ask(message("DeleteAcls", 3, filters=[meant]), 3)
         assert not [one for one in answer.filter_results if one.error_code], answer
-        until(lambda: host not in self._hosts())
+        wait_until(lambda: host not in self._hosts())
 
     def _hosts(self) -> set[str]:
         answer = self.administrator.ask(message("DescribeAcls", 3, **_ANY), 3)
@@ -184,7 +183,7 @@ class World:
                 one.leader_id >= 0 and not one.error_code for one in partitions
             )
 
-        until(is_there)
+        wait_until(is_there)
 
     def existing(self, names: Iterable[str]) -> set[str]:
         """Return those topics that are there, of some."""
@@ -219,7 +218,7 @@ class World:
             found.update(one.topic_id for one in (answer.assignment or _NOBODY).topic_partitions)
             return bool(found)
 
-        until(is_assigned)
+        wait_until(is_assigned)
         return found
 
     def _allow_administrator(self) -> None:
@@ -302,7 +301,7 @@ class World:
             epoch = answer.member_epoch
             return bool(answer.assignment and answer.assignment.topic_partitions)
 
-        until(is_assigned)
+        wait_until(is_assigned)
 
     def _load_share_partition(self, names: Names) -> None:
         """Wait until a share-partition is loaded, so that no later request meets it loading."""
@@ -321,7 +320,7 @@ class World:
             self.administrator.ask(message("ShareFetch", 2, **ending), 2)
             return bool(answer.responses)
 
-        until(is_loaded)
+        wait_until(is_loaded)
 
     def _ask_until_done(self, request: Any, version: int, code: Callable[[Any], int]) -> Any:
         """Ask until the coordinator is there and has done it."""
@@ -331,13 +330,5 @@ class World:
             found[:] = [self.administrator.ask(request, version)]
             return code(found[0]) == ErrorCode.NONE
 
-        until(is_done)
+        wait_until(is_done)
         return found[0]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Ask again and again until something is so."""
-    deadline = time.monotonic() + _DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it does not come to be so"
-        time.sleep(0.02)

@@ -43,10 +43,7 @@ from odradek.config.resolution import Layer, Source
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.compiler import decode, encode
 from odradek.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from odradek.protocol.schema import info_of
@@ -54,6 +51,7 @@ from odradek.storage.directory import LogDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.real_files import RealFileSystem
+from tests.support.requests import creating
 
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -192,29 +190,6 @@ async def _admin(
         await sqlite.close()
 
 
-def creatable(
-    name: str,
-    partitions: int = 1,
-    replicas: int = 1,
-    *,
-    assignments: Mapping[int, Sequence[int]] | None = None,
-    configs: Mapping[str, str | None] | None = None,
-) -> CreatableTopic:
-    """Ask for a topic as CreateTopics does."""
-    return CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        assignments=[
-            CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
-            for number, brokers in (assignments or {}).items()
-        ],
-        configs=[
-            CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
-        ],
-    )
-
-
 def append(log: Log, *keys: str) -> None:
     """Append records, each as a batch of its own."""
     for key in keys:
@@ -226,9 +201,7 @@ async def create(
     broker: Admin, *topics: CreatableTopic, version: int = 7, validate_only: bool = False
 ) -> CreateTopicsResponse:
     """Send CreateTopics."""
-    request = CreateTopicsRequest(
-        topics=list(topics), timeout_ms=1000, validate_only=validate_only
-    )
+    request = creating(*topics, validate_only=validate_only)
     response: CreateTopicsResponse = await broker.call(create_topics.handle, request, version)
     return response
 

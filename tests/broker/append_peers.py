@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -24,32 +23,25 @@ from odradek.protocol.batches import (
     iterate_batches,
     patch_base_offset_and_epoch,
 )
-from odradek.protocol.compiler import decode
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
-from odradek.protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.admin import creatable
-from tests.broker.test_core_against_kafka import read_frame
+from tests.support.asking import create_topics
+from tests.support.frames import read_frame, response_to
+from tests.support.requests import creatable, listing_offsets
+from tests.support.waiting import last_answer
 
 TIMEOUT_S = 60
-SETTLE_S = 60.0
 PARTITION_BYTES = 8 << 20
 
 Topics = Mapping[str, Mapping[str, str]]
@@ -91,7 +83,6 @@ class Peer:
 
     def ask(self, request: Any, version: int) -> Any:
         """Return a response, or None when the connection is closed instead."""
-        response = message_classes(type(request).__name__.removesuffix("Request"))[1]
         if self._client is None:
             self._client = socket.create_connection(("127.0.0.1", self._port), TIMEOUT_S)
             self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,8 +94,7 @@ class Peer:
         if frame is None:
             self.close()
             return None
-        _, position = read_response_header(memoryview(frame), response, version)
-        return decode(response, version, frame[position:])
+        return response_to(request, version, frame)
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,39 +104,20 @@ class Peer:
 
     def prepare(self, topics: Topics) -> None:
         """Create topics of one partition, and wait until they can be used."""
-        wanted = []
-        for name, configs in topics.items():
-            one = creatable(name, 1)
-            one.configs = [
-                CreatableTopicConfig(name=key, value=value)
-                for key, value in {"retention.ms": "-1", **configs}.items()
-            ]
-            wanted.append(one)
-        request = CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=False)
-        made = self.ask(request, 7)
-        assert not [one for one in made.topics if one.error_code], made
-        self.ids |= {one.name: one.topic_id for one in made.topics}
-        deadline = time.monotonic() + SETTLE_S
-        while None in (ends := self.end_offsets(topics)).values():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wanted = [
+            creatable(name, configs={"retention.ms": "-1", **configs})
+            for name, configs in topics.items()
+        ]
+        self.ids |= create_topics(self, *wanted)
+        ends = last_answer(
+            lambda: self.end_offsets(topics), lambda ends: None not in ends.values()
+        )
+        assert None not in ends.values(), ends
         self.ends |= {name: end or 0 for name, end in ends.items()}
 
     def end_offsets(self, names: Sequence[str] | Topics) -> dict[str, int | None]:
         """Return the log end offsets, None for what cannot be used yet."""
-        topics = [
-            ListOffsetsTopic(
-                name=name,
-                partitions=[
-                    ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
-                ],
-            )
-            for name in names
-        ]
-        request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=0, topics=topics, timeout_ms=1000
-        )
-        found = self.ask(request, 7)
+        found = self.ask(listing_offsets({name: [0] for name in names}), 7)
         return {
             one.name: None if one.partitions[0].error_code else one.partitions[0].offset
             for one in found.topics

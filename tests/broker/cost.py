@@ -104,7 +104,7 @@ def rest(broker: OdradekProcess) -> None:
     quiet = 0
     while quiet < 2:
         before, begun = process_s(broker), time.monotonic()
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # the time over which it is measured
         is_busy = process_s(broker) - before > _IDLE_SHARE * (time.monotonic() - begun)
         quiet = 0 if is_busy or _wants_a_processor(broker) else quiet + 1
         assert time.monotonic() < deadline, "the broker does not come to rest"

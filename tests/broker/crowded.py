@@ -32,7 +32,6 @@ from odradek.protocol.messages.alter_user_scram_credentials import (
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -40,16 +39,12 @@ from odradek.protocol.messages.incremental_alter_configs import (
 )
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from tests.broker.admin import creatable
 from tests.broker.doors import DOORS, USER, Door
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import load_kernels
+from tests.support.asking import create_topics
+from tests.support.requests import committing, creatable
 
 WIDE, WIDE_COUNT = "wide", 500
 NARROW = [f"t{number}" for number in range(100)]
@@ -196,12 +191,8 @@ def crowd(process: OdradekProcess) -> Crowded:
         )
         changing = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         assert [one.error_code for one in peer.ask(changing, 1).responses] == [0]
-        topics = [creatable(WIDE, WIDE_COUNT), *(creatable(name) for name in NARROW)]
-        made = peer.ask(
-            CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False), 7
-        ).topics
-        assert not [one for one in made if one.error_code]
-        crowded.topic_ids.update((one.name, one.topic_id) for one in made)
+        topics = [creatable(WIDE, WIDE_COUNT), *NARROW]
+        crowded.topic_ids.update(create_topics(peer, *topics))
         _add_groups(peer)
         crowded.producer_id = _add_transactions(peer)
         _add_rights(peer)
@@ -222,20 +213,9 @@ def serving(process: OdradekProcess) -> Iterator[Crowded]:
 
 
 def _add_groups(peer: Peer) -> None:
-    committed = [
-        OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=1, committed_metadata=""
-        )
-        for index in range(_COMMITTED_COUNT)
-    ]
+    committed = {WIDE: dict.fromkeys(range(_COMMITTED_COUNT), 1)}
     for group_id in GROUPS:
-        request = OffsetCommitRequest(
-            group_id=group_id,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            topics=[OffsetCommitRequestTopic(name=WIDE, partitions=committed)],
-        )
-        answered = peer.ask(request, 9)
+        answered = peer.ask(committing(group_id, committed), 9)
         assert not [one for one in answered.topics[0].partitions if one.error_code]
     for member_id in MEMBERS:
         joining = ConsumerGroupHeartbeatRequest(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker.live import Client
+from tests.support.waiting import until, wait_until
 
 SETTINGS = {
     "internal.segment.bytes": "3000",
@@ -114,10 +113,9 @@ def _write(broker: OdradekProcess) -> None:
 
 def _wait_until_cleaned(broker: OdradekProcess) -> None:
     checkpoint = broker.data / "cleaner-offset-checkpoint"
-    deadline = time.monotonic() + _WAIT_S
-    while not (checkpoint.exists() and "table 0" in checkpoint.read_text()):
-        assert time.monotonic() < deadline, "nothing was cleaned"
-        time.sleep(0.05)
+    wait_until(
+        lambda: checkpoint.exists() and "table 0" in checkpoint.read_text(), "the table is cleaned"
+    )
 
 
 async def see(broker: Any, client: Client) -> Seen:
@@ -174,14 +172,13 @@ async def commits(client: Client) -> Commits:
     """Return what the groups have committed, once they are loaded."""
     wanted = OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])
     groups = [OffsetFetchRequestGroup(group_id=group, topics=[wanted]) for group in GROUPS]
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        request = OffsetFetchRequest(groups=groups, require_stable=False)
+    request = OffsetFetchRequest(groups=groups, require_stable=False)
+
+    async def loaded() -> Any:
         response = await client.ask(request, version=8)
-        if not any(group.error_code for group in response.groups):
-            break
-        assert time.monotonic() < deadline, [group.error_code for group in response.groups]
-        await asyncio.sleep(0.002)
+        return None if any(group.error_code for group in response.groups) else response
+
+    response = await until(loaded, "the groups are loaded")
     return {
         (group.group_id, topic.name, part.partition_index): part.committed_offset
         for group in response.groups

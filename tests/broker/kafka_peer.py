@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
+from odradek.protocol.frames import encode_request
+from tests.support.frames import read_frame, response_to
 
 
 @contextmanager
@@ -56,17 +55,12 @@ class Peer:
 
     def ask(self, request: Any, version: int) -> Any:
         """Send a request at a version, and return the response; or raise ConnectionError."""
-        response = message_classes(type(request).__name__.removesuffix("Request"))[1]
         self.socket.sendall(encode_request(request, version, 1, self._client_id))
-        frame = memoryview(self._read(int.from_bytes(self._read(4), "big")))
-        _, position = read_response_header(frame, response, version)
-        return decode(response, version, frame, position)
+        return response_to(request, version, self.receive())
 
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError("the broker closed the connection")
-            data += more
-        return data
+    def receive(self) -> bytes:
+        """Return the next frame; or raise ConnectionError."""
+        frame = read_frame(self.socket)
+        if frame is None:
+            raise ConnectionError("the broker closed the connection")
+        return frame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
 from odradek.broker.process.warm_up import RECORDS_BEFORE
+from tests.support.waiting import wait_until
 
 _LOADED = "loaded kernels"
 _TIMEOUT_S = 60
@@ -30,10 +30,7 @@ def load_kernels(broker: OdradekProcess, settings: Mapping[str, str]) -> None:
     for _ in range(RECORDS_BEFORE):
         producer.produce(LOADING_TOPIC, b"")
     assert producer.flush(_TIMEOUT_S) == 0, broker.log_text()[-_LOG_CHARS:]
-    deadline = time.monotonic() + _TIMEOUT_S
-    while _LOADED not in broker.log_text():
-        assert time.monotonic() < deadline, "the kernels are not loaded"
-        time.sleep(0.1)
+    wait_until(lambda: _LOADED in broker.log_text(), "the kernels are loaded", _TIMEOUT_S)
 
 
 def reset_peak(broker: OdradekProcess) -> int:

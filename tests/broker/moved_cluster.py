@@ -6,7 +6,7 @@ import hashlib
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -262,14 +262,6 @@ def read_all(consumer: Consumer, starts: Mapping[Place, int]) -> dict[Place, lis
                 tuple(message.headers() or ()),
             ))  # fmt: skip
     return records
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something that a broker does in its own time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.1)
 
 
 def cleaned_to(data: Path, topic: str) -> int:

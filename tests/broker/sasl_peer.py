@@ -64,4 +64,4 @@ class SaslPeer(Peer):
         client = b"a-client"
         header = struct.pack(">hhih", key, version, 1, len(client)) + client
         self.socket.sendall(struct.pack(">i", len(header + body)) + header + body)
-        return self._read(int.from_bytes(self._read(4), "big"))
+        return self.receive()

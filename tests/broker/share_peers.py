@@ -17,8 +17,6 @@ from typing import Any
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.legacy import read_stored_header
-from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -30,12 +28,6 @@ from odradek.protocol.messages.initialize_share_group_state import (
 )
 from odradek.protocol.messages.initialize_share_group_state import (
     PartitionData as InitialPartition,
-)
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from odradek.protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from odradek.protocol.messages.read_share_group_state import (
@@ -58,11 +50,12 @@ from odradek.protocol.messages.share_fetch import (
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.wire import encode_uuid
 from tests.broker.kafka_peer import Peer
+from tests.support.asking import SHARE, await_coordinator, await_topic, create_topics
+from tests.support.requests import creatable, producing
+from tests.support.waiting import wait_until
 
-PATIENCE_S = 60.0
 _GROUP = 32
 _SET = 0
-_SHARE = 2
 Given = tuple[int, int, Sequence[int]]
 """First offset, last offset and types of an acknowledgement."""
 
@@ -213,20 +206,9 @@ class ShareBroker:
 
     def create(self, name: str, partition_count: int = 1, **configs: str) -> None:
         """Create a topic, and wait until it is there."""
-        from odradek.protocol.messages.create_topics import CreatableTopicConfig
-
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partition_count,
-            replication_factor=1,
-            assignments=[],
-            configs=[CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
-        (made,) = self.peer.ask(request, 7).topics
-        assert made.error_code == 0, made
-        self.topic_ids[name] = made.topic_id
-        self._until(lambda: self._has_leaders(name))
+        topic = creatable(name, partition_count, configs=configs)
+        self.topic_ids |= create_topics(self.peer, topic)
+        await_topic(self.peer, name)
 
     def set_group(self, group_id: str, **configs: str) -> None:
         """Set a group's own settings; `__` stands for a dot."""
@@ -255,8 +237,7 @@ class ShareBroker:
     def initialize(self, group_id: str, name: str, partition: int = 0, start: int = 0) -> None:
         """Begin the state of a share-partition, as the group's coordinator would."""
         key = f"{group_id}:{encode_uuid(self.topic_ids[name])}:{partition}"
-        find = FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=[key])
-        self._until(lambda: self.peer.ask(find, 6).coordinators[0].error_code == 0)
+        await_coordinator(self.peer, SHARE, key)
         request = InitializeShareGroupStateRequest(
             group_id=group_id,
             topics=[
@@ -273,7 +254,7 @@ class ShareBroker:
             (topic,) = self.peer.ask(request, 0).results
             return bool(topic.partitions[0].error_code == 0)
 
-        self._until(is_done)
+        wait_until(is_done)
 
     def state(self, group_id: str, name: str, partition: int = 0) -> tuple[Any, ...]:
         """Return what is stored of a share-partition."""
@@ -301,18 +282,7 @@ class ShareBroker:
         if data is None:
             now_ms = int(time.time() * 1_000)
             data = bytes(encode_batch([Record(at, now_ms, None, b"v") for at in range(count)]))
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[
-                TopicProduceData(
-                    name=name,
-                    partition_data=[PartitionProduceData(index=partition, records=data)],
-                )
-            ],
-        )
-        (topic,) = self.peer.ask(request, 9).responses
+        (topic,) = self.peer.ask(producing(name, data, partition=partition), 9).responses
         assert topic.partition_responses[0].error_code == 0, topic
 
     def member(self, group_id: str, member_id: str) -> Member:
@@ -320,20 +290,6 @@ class ShareBroker:
         peer = Peer(self.port)
         self._members.append(peer)
         return Member(peer, group_id, member_id, topic_ids=self.topic_ids)
-
-    def _has_leaders(self, name: str) -> bool:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name)],
-            allow_auto_topic_creation=False,
-        )
-        (topic,) = self.peer.ask(request, 12).topics
-        return topic.error_code == 0 and all(one.error_code == 0 for one in topic.partitions)
-
-    def _until(self, is_so: Any) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, "it did not come to be"
-            time.sleep(0.05)
 
 
 def spans(data: bytes) -> list[tuple[int, int]]:

@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
+from tests.support.waiting import wait_until
 
 SEGMENT_BYTES = 100_000
 VALUE_BYTES = 60
@@ -230,7 +231,7 @@ class Siege:
             thread.start()
         try:
             while self.kills < kills and time.monotonic() < end_s:
-                time.sleep(source.uniform(*LIVES_S))
+                time.sleep(source.uniform(*LIVES_S))  # the load runs on: this is its length
                 self.broker.kill()
                 self.kills += 1
                 self.broker.start()
@@ -254,24 +255,26 @@ class Siege:
         lost = [number for number in self.senders[2].acknowledged if number not in there]
         assert not lost, f"acks=1: lost {lost[:10]}"
         window = self._read_until(
-            lambda found: found[0].offset > 0, "window", 1, "retention deleted nothing"
+            lambda found: found[0].offset > 0, "window", 1, "retention deletes records"
         )
         _check_exactly_once(self.senders[3], window, window[0].offset)
         sent = self.senders[4].number
         self._check_table(
-            self._read_until(lambda found: len(found) < sent, "table", 2, "nothing was cleaned")
+            self._read_until(lambda found: len(found) < sent, "table", 2, "the table is cleaned")
         )
         self._check_group()
         self._check_topics()
 
     def _read_until(
-        self, holds: Callable[[list[Stored]], bool], topic: str, partitions: int, problem: str
+        self, holds: Callable[[list[Stored]], bool], topic: str, partitions: int, done: str
     ) -> list[Stored]:
         """Read a topic until what the broker does by itself has been done."""
-        deadline = time.monotonic() + FINISH_TIMEOUT_S
-        while not holds(found := read_all(self.broker.bootstrap, topic, partitions)):
-            assert time.monotonic() < deadline, problem
-        return found
+
+        def read() -> list[Stored]:
+            found = read_all(self.broker.bootstrap, topic, partitions)
+            return found if holds(found) else []
+
+        return wait_until(read, done, FINISH_TIMEOUT_S)
 
     def _check_table(self, found: list[Stored]) -> None:
         sender = self.senders[4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -17,10 +16,10 @@ from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRe
 from odradek.protocol.messages.describe_acls import DescribeAclsRequest
 from odradek.protocol.schema import info_of
 from tests.broker.kafka_peer import Peer
+from tests.support.waiting import last_answer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
-SETTLE_S = 60.0
 ROUNDS = 150
 PORTS = tuple[int, int]
 # Some that are none: 0 is what a client does not know, 9 and 77 what no broker knows.
@@ -81,12 +80,12 @@ def _ask(port: int, request: Any, version: int) -> Any:
 
 def _expect_alike(ports: PORTS, request: Any, version: int) -> Any:
     ours = _ask(ports[0], request, version)
-    deadline = time.monotonic() + SETTLE_S
     # Kafka's broker hears of what its controller has done a little later.
-    while (theirs := _ask(ports[1], request, version)) != ours:
-        lists = isinstance(request, DescribeAclsRequest)
-        assert lists and time.monotonic() < deadline, f"{version} {request}\n{ours}\n{theirs}"
-        time.sleep(0.05)
+    theirs = last_answer(
+        lambda: _ask(ports[1], request, version),
+        lambda theirs: theirs == ours or not isinstance(request, DescribeAclsRequest),
+    )
+    assert theirs == ours, f"{version} {request}\n{ours}\n{theirs}"
     return ours
 
 

@@ -7,11 +7,8 @@ sentences of codes that come without an explanation, which are our own.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
-import socket
-import time
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +17,8 @@ import pytest
 
 from bench.processes import KafkaProcess
 from odradek.broker.api_table import BY_KEY
-from odradek.protocol.compiler import decode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes, snake_case
+from odradek.protocol.messages import snake_case
 from odradek.protocol.messages.alter_configs import AlterableConfig as NewConfig
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsResource as NewConfigs
@@ -59,7 +54,10 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 )
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import Admin, admin, creatable
+from tests.broker.admin import Admin, admin
+from tests.broker.kafka_peer import Peer
+from tests.support.requests import creatable
+from tests.support.waiting import last_answer
 
 SETTINGS = {
     "node.id": "1",
@@ -89,7 +87,6 @@ LATER_OPTIONS = {
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 }
-SETTLE_S = 60.0
 
 
 def topics(*wanted: CreatableTopic, validate_only: bool = False) -> CreateTopicsRequest:
@@ -314,16 +311,19 @@ async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
         async with admin(tmp_path / "ours", SETTINGS) as broker:
             for number, request in enumerate(SCRIPT):
                 ours = normal(await _ask_ours(broker, request))
-                found = compare(ours, normal(_ask_kafka(peer.port, request)))
-                # Kafka's broker hears of what its controller has done a little later.
-                deadline = time.monotonic() + SETTLE_S
-                while found and _only_asks(request) and time.monotonic() < deadline:
-                    await asyncio.sleep(0.1)
-                    found = compare(ours, normal(_ask_kafka(peer.port, request)))
+                found = _differences(ours, request, peer.port)
                 differences += [f"{number} {type(request).__name__}{one}" for one in found]
     finally:
         peer.stop()
     assert not differences, "\n".join(differences)
+
+
+def _differences(ours: Any, request: Any, port: int) -> list[str]:
+    """Compare with Kafka, whose broker hears of its controller's changes a little later."""
+    return last_answer(
+        lambda: compare(ours, normal(_ask_kafka(port, request))),
+        lambda found: not found or not _only_asks(request),
+    )
 
 
 def _only_asks(request: Any) -> bool:
@@ -337,23 +337,8 @@ async def _ask_ours(broker: Admin, request: Any) -> Any:
 
 
 def _ask_kafka(port: int, request: Any) -> Any:
-    api = BY_KEY[info_of(type(request)).key]
-    response, version = message_classes(api.name)[1], api.last
-    with socket.create_connection(("127.0.0.1", port), 60) as connection:
-        connection.settimeout(60)
-        connection.sendall(encode_request(request, version, 1, "a-client"))
-        frame = memoryview(_read(connection, int.from_bytes(_read(connection, 4), "big")))
-    _, position = read_response_header(frame, response, version)
-    return decode(response, version, frame, position)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more_data = connection.recv(size - len(data))
-        assert more_data, "Kafka closed the connection"
-        data += more_data
-    return data
+    with Peer(port) as peer:
+        return peer.ask(request, BY_KEY[info_of(type(request)).key].last)
 
 
 def normal(value: Any) -> Any:

@@ -39,10 +39,10 @@ from tests.broker.admin import (
     Admin,
     admin,
     append,
-    creatable,
     create,
     versions,
 )
+from tests.support.requests import creatable
 
 DELETE_RECORDS, API_VERSIONS_KEY, INIT_PRODUCER_ID = 21, 18, 22
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CLUSTER = 23, 60

@@ -55,8 +55,8 @@ from tests.broker.moved_cluster import (
     read_all,
     reader,
     see,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 NODE_ID = 3
 AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}

@@ -32,6 +32,7 @@ from tests.broker.cleaning import (
 from tests.broker.live import on_uvloop, until
 from tests.broker.test_metrics import HTTP, health
 from tests.conftest import StartBroker
+from tests.support.waiting import wait_until
 
 TOPIC = "latest-product-price"
 CONFIG = {
@@ -47,13 +48,12 @@ WAIT_S = 60
 
 
 def _wait_for_line(file: Path, line: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        if file.exists() and line in file.read_text().splitlines():
-            return
-        time.sleep(0.02)
-    found = file.read_text() if file.exists() else "no file"
-    raise AssertionError(f"{file.name} never said {line!r}: {found}")
+    def text() -> str:
+        return file.read_text() if file.exists() else "no file"
+
+    wait_until(
+        lambda: line in text().splitlines(), f"{file.name} has {line!r}", WAIT_S, shown=text
+    )
 
 
 @pytest.mark.slow
@@ -240,10 +240,8 @@ def _publish(producer: Producer, version: int) -> None:
 
 
 def _wait_until_clean_up_to(checkpoint: Path, offset: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    def is_clean() -> bool:
         lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-        if any(int(line.split()[2]) >= offset for line in lines if line.startswith("tickets ")):
-            return
-        time.sleep(0.02)
-    raise AssertionError("nothing was cleaned")
+        return any(int(line.split()[2]) >= offset for line in lines if line.startswith("tickets "))
+
+    wait_until(is_clean, f"the topic is clean up to {offset}", WAIT_S)

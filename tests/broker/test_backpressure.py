@@ -19,11 +19,10 @@ from tests.broker.test_connection import (
     OVERLAPPING,
     Script,
     connect,
-    fetch,
     framed,
-    produce,
     receive,
 )
+from tests.support.requests import fetching, producing
 
 LIMIT = 1_000
 # One size that comes whole in the shared buffer, and one that needs a buffer of its own.
@@ -104,13 +103,13 @@ async def test_producers_wait_for_memory_that_others_hold(tmp_path: Path) -> Non
     async with live(tmp_path, settings) as broker, client(broker) as one, client(broker) as other:
         await create(broker, "orders")
         broker.backpressure.take(1000)
-        one.send(produce("orders", batch(b"a")), version=8)
+        one.send(producing("orders", batch(b"a")), version=8)
         answer: asyncio.Task[Any] = asyncio.ensure_future(one.receive())
-        await asyncio.sleep(0.05)
+        await until(lambda: broker.backpressure._waiting)
         assert not answer.done()
         broker.backpressure.give_back(1000)
         await answer
-        await other.ask(produce("orders", batch(b"b")), version=8)
+        await other.ask(producing("orders", batch(b"b")), version=8)
         assert broker.backpressure.request_bytes == 0
 
 
@@ -127,7 +126,7 @@ async def test_clients_that_do_not_read_make_fetches_small_and_nothing_else(
             append(log, batch(bytes(size)))
 
         async def fetched() -> int:
-            response = await quick.ask(fetch("orders", size=20 * size), version=4)
+            response = await quick.ask(fetching("orders", size_max=20 * size), version=4)
             return len(response.responses[0].partitions[0].records)
 
         assert (await fetched()) > 8 * size
@@ -136,7 +135,7 @@ async def test_clients_that_do_not_read_make_fetches_small_and_nothing_else(
                 assert len(broker.server.connections) < 100
                 slow = await stack.enter_async_context(client(broker))
                 served = broker.metrics.all_topics.bytes_out
-                slow.send(*[fetch("orders", size=20 * size) for _ in range(9)], version=4)
+                slow.send(*[fetching("orders", size_max=20 * size) for _ in range(9)], version=4)
                 await until(lambda: broker.metrics.all_topics.bytes_out > served)  # noqa: B023
             assert size <= (await fetched()) < 2 * size
         await until(lambda: broker.backpressure.unsent_bytes == 0)

@@ -23,9 +23,10 @@ from odradek.storage.directory import Checkpoints, LogDirectory
 from tests.broker.cleaning import cleaning, new_log, numbered, put
 from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
 from tests.broker.siege import Sender, read_all
-from tests.broker.test_connection import produce
 from tests.broker.test_tls import settings as tls_settings
 from tests.conftest import StartBroker
+from tests.support.requests import producing
+from tests.support.waiting import wait_until
 
 STOPS = 4
 
@@ -37,7 +38,7 @@ async def test_a_stop_answers_all_that_it_appended_and_resets_no_connection(
     """What the client goes on to send is not begun, and takes no answer from it."""
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
-        one.send(*[produce("orders", batch(bytes(100_000)))] * 300, version=8)
+        one.send(*[producing("orders", batch(bytes(100_000)))] * 300, version=8)
         await until(lambda: broker.metrics.request_count(0) > 3)
         stopping = asyncio.ensure_future(broker.stop())
         answered = 0
@@ -56,7 +57,7 @@ async def test_requests_that_a_stop_left_unanswered_are_known_when_sent_again(
     tmp_path: Path,
 ) -> None:
     requests = [
-        produce("orders", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=number))
+        producing("orders", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=number))
         for number in range(5)
     ]
     async with live(tmp_path) as broker, client(broker) as one:
@@ -110,10 +111,8 @@ async def test_a_cleaning_whose_checkpoint_is_stored_is_in_the_history_after_a_s
                 assert broker.cleaner._stopping.wait(PATIENCE_S)
 
         def read(store: HistoryStore, *where: Path) -> list[Run]:
-            deadline_s = time.monotonic() + PATIENCE_S
-            while broker.cleaner._writer._work_queue.empty():  # it has nothing to do after this
-                assert time.monotonic() < deadline_s
-                time.sleep(0.001)
+            # It has nothing to do after this.
+            wait_until(lambda: not broker.cleaner._writer._work_queue.empty())
             return really_read(store, *where)
 
         with (
@@ -146,7 +145,7 @@ def test_pipelined_idempotent_producers_live_through_clean_stops(
         for thread in threads:
             thread.start()
         for _ in range(STOPS):
-            time.sleep(source.uniform(0.2, 0.8))
+            time.sleep(source.uniform(0.2, 0.8))  # the load runs on: this is its length
             broker.stop()
             broker.start()
     finally:

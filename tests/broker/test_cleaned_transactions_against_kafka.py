@@ -26,9 +26,9 @@ from tests.broker.moved_cluster import (
     read_all,
     reader,
     transactional,
-    wait_until,
 )
 from tests.cleaner.kafka_cleaner import aborted_in, batches_in, segment_offsets
+from tests.support.waiting import wait_until
 
 TOPIC = "accounts"
 PLACES: list[Place] = [(TOPIC, 0), (TOPIC, 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,15 +13,11 @@ from odradek.broker.metadata.store import ResourceType
 from odradek.broker.topics import names as topic_names
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
 )
 from odradek.storage.segment import CLEANED
 from tests.broker.cleaning import (
@@ -40,6 +35,7 @@ from tests.broker.cleaning import (
     settled,
 )
 from tests.broker.live import Client, create, on_uvloop, until
+from tests.support.requests import committing
 
 pytestmark = pytest.mark.slow
 
@@ -327,23 +323,17 @@ async def test_the_cleaner_is_switched_off_by_the_files_alone(tmp_path: Path) ->
 # --- the broker's own topics ------------------------------------------------------------------
 
 
-def commit(group: str, offset: int) -> OffsetCommitRequest:
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    topic = OffsetCommitRequestTopic(name="t", partitions=[part])
-    return OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
-
-
 async def committed(one: Client, groups: list[str]) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     asked = [OffsetFetchRequestGroup(group_id=group, topics=[wanted]) for group in groups]
-    while True:
-        request = OffsetFetchRequest(groups=asked, require_stable=False)
+    request = OffsetFetchRequest(groups=asked, require_stable=False)
+
+    async def loaded() -> OffsetFetchResponse | None:
         response = await one.ask(request, version=8)
-        if not any(group.error_code for group in response.groups):  # else they are being loaded
-            return [g.topics[0].partitions[0].committed_offset for g in response.groups]
-        await asyncio.sleep(0.002)
+        return None if any(group.error_code for group in response.groups) else response
+
+    response = await until(loaded, "the groups are loaded")
+    return [g.topics[0].partitions[0].committed_offset for g in response.groups]
 
 
 @on_uvloop
@@ -358,7 +348,7 @@ async def test_committed_offsets_are_cleaned_like_any_topic(tmp_path: Path) -> N
         await create(broker, "t")
         for offset in range(100):
             for group in groups:
-                response = await one.ask(commit(group, offset), version=8)
+                response = await one.ask(committing(group, {"t": {0: offset}}), version=8)
                 assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
         topic = broker.topics.get(topic_names.CONSUMER_OFFSETS)
         assert topic is not None

@@ -79,9 +79,10 @@ assert work() == before
 @pytest.mark.slow
 def test_the_compilers_code_goes_again_and_again_while_it_is_used() -> None:
     program = """
-import ctypes, re, time
+import ctypes, re
 from pathlib import Path
 from odradek.broker.process.code_memory import compiler_given_back
+from tests.support.waiting import wait_until
 
 PAGE = 4096
 # Where the code is; what of it is resident has to be asked again.
@@ -102,10 +103,7 @@ with compiler_given_back():
     size = sum(int(end, 16) - int(start, 16) for start, end, _ in code())
     for _ in range(3):
         touch()
-        deadline = time.monotonic() + 60
-        while resident() > size // 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: resident() <= size // 2, "the code is given back", shown=resident)
 """
     if not Path("/proc/self/smaps").exists():
         pytest.skip("only Linux tells what is in memory")

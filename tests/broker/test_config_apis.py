@@ -31,7 +31,8 @@ from odradek.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResult,
 )
-from tests.broker.admin import NODE_ID, Admin, admin, creatable, create, versions
+from tests.broker.admin import NODE_ID, Admin, admin, create, versions
+from tests.support.requests import creatable
 
 DESCRIBE, ALTER, INCREMENTAL = 32, 33, 44
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER

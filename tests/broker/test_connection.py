@@ -22,23 +22,26 @@ from odradek.broker.network.dispatch import Dispatcher
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.frames import FrameReader
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsTopic,
 )
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
+from tests.broker.live import (
+    Client,
+    append,
+    batch,
+    client,
+    create,
+    live,
+    on_uvloop,
+    pass_turns,
+    until,
 )
-from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
+from tests.support.requests import fetching, listing_offsets, producing
 
 SHARED_BYTES = 64
 LONG_MS = 3_600_000
@@ -363,33 +366,9 @@ async def test_a_connection_is_not_idle_while_it_awaits_a_response() -> None:
 # --- over a socket ----------------------------------------------------------------------------
 
 
-def fetch(name: str, *, offset: int = 0, wait_ms: int = 0, size: int = 1 << 20) -> FetchRequest:
-    """Fetch from partition 0, waiting for at least a byte."""
-    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
-    return FetchRequest(
-        replica_state=ReplicaState(),
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        isolation_level=0,
-        session_id=0,
-        topics=[FetchTopic(topic=name, partitions=[part])],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-
-
-def produce(name: str, records: bytes, *, acks: int = -1) -> ProduceRequest:
-    """Produce to partition 0."""
-    data = PartitionProduceData(index=0, records=records)
-    topic = TopicProduceData(name=name, partition_data=[data])
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
-
-
 def latest(name: str) -> ListOffsetsRequest:
     """Ask for the end of partition 0."""
-    part = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    topic = ListOffsetsTopic(name=name, partitions=[part])
-    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+    return listing_offsets({name: [0]})
 
 
 @on_uvloop
@@ -399,11 +378,11 @@ async def test_a_parked_fetch_gives_way_to_what_comes_after_it_and_no_other_does
     async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
         topic = await create(broker, "orders")
         append(topic.partitions[0], batch(b"a"))
-        other.send(fetch("orders", offset=1, wait_ms=LONG_MS), version=8)
+        other.send(fetching("orders", offset=1, wait_ms=LONG_MS), version=8)
         for offset, there in ((0, True), (1, False)):
             # Parked before the other request comes, and not even begun to be.
             for parks in (True, False):
-                asked = fetch("orders", offset=offset, wait_ms=LONG_MS)
+                asked = fetching("orders", offset=offset, wait_ms=LONG_MS)
                 asked.min_bytes = 1 << 20
                 one.send(asked, version=8)
                 if parks:
@@ -425,7 +404,7 @@ async def test_a_parked_fetch_keeps_waiting_where_it_may_not_be_hurried(tmp_path
         topic = await create(broker, "orders")
         for parks in (True, False):
             end = topic.partitions[0].log_end_offset
-            one.send(fetch("orders", offset=end, wait_ms=LONG_MS), version=8)
+            one.send(fetching("orders", offset=end, wait_ms=LONG_MS), version=8)
             if parks:
                 await until(lambda: len(broker.purgatory) == 1)
             one.send(latest("orders"), version=8)
@@ -443,7 +422,7 @@ async def test_a_parked_fetch_keeps_waiting_where_it_may_not_be_hurried(tmp_path
 async def test_whether_fetches_are_hurried_can_be_changed_while_one_waits(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
         topic = await create(broker, "orders")
-        one.send(fetch("orders", wait_ms=LONG_MS), version=8)
+        one.send(fetching("orders", wait_ms=LONG_MS), version=8)
         await until(lambda: len(broker.purgatory) == 1)
         await set_hurry(other, "false")
         one.send(latest("orders"), version=8)
@@ -452,7 +431,7 @@ async def test_whether_fetches_are_hurried_can_be_changed_while_one_waits(tmp_pa
         append(topic.partitions[0], batch(b"a"))
         assert (await one.receive())[1].responses[0].partitions[0].records
         await one.receive()
-        one.send(fetch("orders", offset=1, wait_ms=LONG_MS), version=8)
+        one.send(fetching("orders", offset=1, wait_ms=LONG_MS), version=8)
         await until(lambda: len(broker.purgatory) == 1)
         await set_hurry(other, "true")
         one.send(latest("orders"), version=8)
@@ -472,7 +451,7 @@ async def set_hurry(one: Client, value: str) -> None:
 async def test_a_parked_fetch_holds_up_fetches_and_nobody_else(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one, client(broker) as other:
         topic = await create(broker, "orders")
-        one.send(fetch("orders", wait_ms=LONG_MS), fetch("orders", wait_ms=LONG_MS), version=8)
+        one.send(*[fetching("orders", wait_ms=LONG_MS)] * 2, version=8)
         await until(lambda: len(broker.purgatory))
         assert (await other.ask(latest("orders"), version=8)).topics[0].partitions[0].offset == 0
         assert len(broker.purgatory) == 1
@@ -489,7 +468,7 @@ async def test_a_request_sees_what_the_one_before_it_did(tmp_path: Path) -> None
         await create(broker, "orders")
         records = batch(b"a")
         for at in range(20):  # each waits for the disk
-            one.send(produce("orders", records), version=8)
+            one.send(producing("orders", records), version=8)
             one.send(latest("orders"), version=8)
             assert (await one.receive())[1].responses[0].partition_responses[0].base_offset == at
             assert (await one.receive())[1].topics[0].partitions[0].offset == at + 1
@@ -500,7 +479,7 @@ async def test_produce_requests_of_a_connection_share_trips_to_the_disk(tmp_path
     async with live(tmp_path) as broker, client(broker) as one:
         await create(broker, "orders")
         count, before = 50, broker.group_commit.flushes
-        one.send(*[produce("orders", batch(b"a")) for _ in range(count)], version=8)
+        one.send(*[producing("orders", batch(b"a")) for _ in range(count)], version=8)
         answers = [await one.receive() for _ in range(count)]
         assert [number for number, _ in answers] == list(range(count))
         offsets = [one.responses[0].partition_responses[0].base_offset for _, one in answers]
@@ -514,9 +493,9 @@ async def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(tmp_pa
         topic = await create(broker, "orders")
         append(topic.partitions[0], batch(bytes(LARGE_BYTES)))
         count = 500
-        one.send(*[fetch("orders") for _ in range(count)], version=4)
+        one.send(*[fetching("orders") for _ in range(count)], version=4)
         await until(lambda: broker.metrics.all_topics.bytes_out)
-        await asyncio.sleep(0.1)  # for what must not happen
+        await pass_turns(2 * count)  # each request could have been answered meanwhile
         # What lies in the sockets and in asyncio's client is all that goes beyond one response.
         assert broker.metrics.all_topics.bytes_out < 40 * LARGE_BYTES
         (served,) = broker.server.connections
@@ -532,7 +511,7 @@ def test_a_client_that_ends_its_stream_is_answered_first(tmp_path: Path, parked:
         async with live(tmp_path) as broker, client(broker) as one:
             await create(broker, "orders")
             wait_ms = 100 if parked else 0
-            one.send(latest("orders"), fetch("orders", wait_ms=wait_ms), version=8)
+            one.send(latest("orders"), fetching("orders", wait_ms=wait_ms), version=8)
             one.send_bytes(b"\0\0")  # and then half a frame's size
             one.end()
             assert [(await one.receive())[0], (await one.receive())[0]] == [0, 1]
@@ -546,7 +525,7 @@ def test_a_client_that_ends_its_stream_is_answered_first(tmp_path: Path, parked:
 async def test_a_client_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         await create(broker, "orders")
-        one.send(fetch("orders", wait_ms=LONG_MS), version=8)
+        one.send(fetching("orders", wait_ms=LONG_MS), version=8)
         await until(lambda: len(broker.purgatory))
         one.abort()
         await until(lambda: not broker.server.connections)
@@ -560,7 +539,7 @@ async def test_silent_connections_are_closed_after_a_while(tmp_path: Path) -> No
         async with client(broker) as silent, client(broker) as half, client(broker) as gone:
             half.send_bytes(b"\0")
             # Who has ended its stream may have gone for good, whatever it waits for.
-            gone.send(fetch("orders", wait_ms=LONG_MS), version=8)
+            gone.send(fetching("orders", wait_ms=LONG_MS), version=8)
             gone.end()
             for one in (silent, half, gone):
                 assert await one.is_closed()
@@ -597,7 +576,7 @@ async def test_large_requests_survive_any_pieces(tmp_path: Path) -> None:
         values = [source.randbytes(size) for size in (10, 900_000, 1, 262_136, 262_140, 300_000)]
         one.hold()
         for value in values:
-            one.send(produce("orders", batch(value), acks=1), version=8)
+            one.send(producing("orders", batch(value), acks=1), version=8)
         data = one.release()
         position = 0
         while position < len(data):
@@ -611,7 +590,7 @@ async def test_large_requests_survive_any_pieces(tmp_path: Path) -> None:
             assert (number, part.error_code, part.base_offset) == (at, ErrorCode.NONE, at)
         found = []
         for offset in range(len(values)):
-            response = await one.ask(fetch("orders", offset=offset, size=1), version=4)
+            response = await one.ask(fetching("orders", offset=offset, size_max=1), version=4)
             found.append(bytes(response.responses[0].partitions[0].records))
         for value, records in zip(values, found, strict=True):
             assert value in records

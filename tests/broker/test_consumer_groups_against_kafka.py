@@ -7,7 +7,6 @@ What each writes into __consumer_offsets is read, too: as values, in its order.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
@@ -45,9 +44,7 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -61,14 +58,15 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.broker.admin import creatable
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import FakeTopics
 from tests.broker.kafka_peer import Peer
+from tests.support.asking import GROUP, await_coordinator, create_topics
+from tests.support.requests import creatable
+from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
-PATIENCE_S = 60.0
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -130,11 +128,13 @@ class Both:
         group = self.world.shard.consumers.get(self.group)
         if group is not None and group.is_resolving:
             self.world.pass_time(5)  # Kafka does it in another thread
-        written, expected = self.our_records(), self.their_records()
-        deadline = time.monotonic() + PATIENCE_S
-        while len(expected) < len(written) and time.monotonic() < deadline:
-            time.sleep(0.02)
-            expected += self.their_records()
+        written, expected = self.our_records(), list[Record]()
+
+        def known() -> list[Record]:
+            expected.extend(self.their_records())
+            return expected
+
+        last_answer(known, lambda expected: len(expected) >= len(written))
         assert in_runs(written) == in_runs(expected), (operation, request)
         return theirs
 
@@ -279,15 +279,11 @@ class Play:
         self.names = [f"t{seed}-{letter}" for letter in "abc"]
         topics = FakeTopics({})
         group = f"g{seed}"
+        self.ids: dict[str, bytes] = {}
         self.group = group
         self.peer = peer
         self.both = Both(kafka, peer, group, ConsumerWorld(CONFIG, topics))
-        wanted = FindCoordinatorRequest(coordinator_keys=[group])
-        deadline = time.monotonic() + PATIENCE_S
-        # The topic of offsets is made by the first to ask for it.
-        while peer.ask(wanted, 4).coordinators[0].error_code != 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        await_coordinator(peer, GROUP, group)
         for name in self.names:
             self.create(name, self.chance.randint(1, 5), place)
         self.both.their_records()
@@ -300,14 +296,12 @@ class Play:
             deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=60_000)
             assert self.peer.ask(deletion, 6).responses[0].error_code == 0
             topic_id = self.create_once(name, count)
-        wait_for_partitions(self.peer, name, count)
+        self.ids[name] = topic_id
+        wait_for_partitions(self.peer, name, topic_id, count)
         self.both.world.grow(name, count, topic_id)
 
     def create_once(self, name: str, count: int) -> bytes:
-        answer = self.peer.ask(CreateTopicsRequest(topics=[creatable(name, count)]), 7)
-        assert answer.topics[0].error_code == 0
-        topic_id: bytes = answer.topics[0].topic_id
-        return topic_id
+        return create_topics(self.peer, creatable(name, count))[name]
 
     def grow(self) -> None:
         name = self.chance.choice(self.names)
@@ -316,7 +310,7 @@ class Play:
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
         answer = self.peer.ask(request, 3)
         assert answer.results[0].error_code == 0
-        wait_for_partitions(self.peer, name, count)
+        wait_for_partitions(self.peer, name, self.ids[name], count)
         self.both.world.grow(name, count)
 
     def run(self) -> None:
@@ -523,22 +517,21 @@ def told_partitions(owned: Mapping[bytes, Sequence[int]]) -> list[TopicPartition
     return [TopicPartitions(topic_id=t, partitions=list(some)) for t, some in owned.items()]
 
 
-def wait_for_partitions(peer: Peer, name: str, count: int) -> None:
-    """Wait until Kafka's coordinator of groups has heard of a topic's partitions."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="probe",
-            member_id="probe",
-            member_epoch=0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[name],
-            topic_partitions=[],
-        )
+def wait_for_partitions(peer: Peer, name: str, topic_id: bytes, count: int) -> None:
+    """Wait until Kafka's coordinator has heard of a topic's partitions, not of a former one's."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="probe",
+        member_id="probe",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[name],
+        topic_partitions=[],
+    )
+
+    def is_known() -> bool:
         answer = peer.ask(request, VERSION)
         peer.ask(replace(request, member_epoch=-1), VERSION)
         assigned = answer.assignment.topic_partitions if answer.assignment else []
-        if sum(len(one.partitions) for one in assigned) == count:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"Kafka's coordinator has not heard of {name}")
+        return [(one.topic_id, len(one.partitions)) for one in assigned] == [(topic_id, count)]
+
+    wait_until(is_known, f"Kafka's coordinator has heard of {name}")

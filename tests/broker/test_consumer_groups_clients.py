@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess, java, kafka_tool
 from tests.protocol.kafka_jars import require_jars
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -101,13 +102,6 @@ class Driver:
                 self.assigned.pop(name, None)
             elif what == "failed":
                 self.failures.append(line)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come to that"
-        time.sleep(0.05)
 
 
 def produce(broker: OdradekProcess, count: int, start: int = 0) -> None:

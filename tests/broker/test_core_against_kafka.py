@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,12 +19,9 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from odradek.protocol.batches import Record, encode_batch
-from odradek.protocol.compiler import decode
 from odradek.protocol.compression import Codec
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
+from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.create_topics import CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -36,13 +33,15 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.admin import creatable
-from tests.broker.test_connection import fetch
+from tests.support import requests
+from tests.support.asking import create_topics
+from tests.support.frames import read_frame, response_to
+from tests.support.requests import creatable, listing_offsets
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 TIMEOUT_S = 60
-SETTLE_S = 60.0
 STRANGER = bytes(range(1, 17))
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "orders": {},
@@ -82,56 +81,24 @@ class Peer:
 
     def ask(self, request: Any, version: int, client_id: str = "x") -> Any:
         """Return a response, or None when the connection is closed instead."""
-        response = message_classes(type(request).__name__.removesuffix("Request"))[1]
         with self.connect() as client:
             client.sendall(encode_request(request, version, 1, client_id))
             frame = read_frame(client)
-        if frame is None:
-            return None
-        _, position = read_response_header(memoryview(frame), response, version)
-        return decode(response, version, frame[position:])
+        return None if frame is None else response_to(request, version, frame)
 
     def prepare(self) -> None:
         """Create the topics, and wait until they can be used."""
-        wanted = []
-        for name, configs in TOPICS.items():
-            one = creatable(name, PARTITIONS)
-            one.configs = [
-                CreatableTopicConfig(name=key, value=value)
-                for key, value in {"retention.ms": "-1", **configs}.items()
-            ]
-            wanted.append(one)
-        made = self.ask(
-            CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=False), 7
-        )
-        assert not [one for one in made.topics if one.error_code]
-        self.ids = {one.name: one.topic_id for one in made.topics}
-        deadline = time.monotonic() + SETTLE_S
-        wanted_offsets = [(number, -1) for number in range(PARTITIONS)]
+        wanted = [
+            creatable(name, PARTITIONS, configs={"retention.ms": "-1", **configs})
+            for name, configs in TOPICS.items()
+        ]
+        self.ids = create_topics(self, *wanted)
         for name in TOPICS:
-            while True:
-                found = self.ask(list_offsets(name, *wanted_offsets)({}), 7)
-                if not any(one.error_code for one in found.topics[0].partitions):
-                    break
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_until(partial(self._has_offsets, name), f"{name} is there")
 
-
-def read_frame(client: socket.socket) -> bytes | None:
-    def read(size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            try:
-                more = client.recv(size - len(data))
-            except ConnectionError:
-                return None
-            if not more:
-                return None
-            data += more
-        return data
-
-    head = read(4)
-    return read(struct.unpack(">i", head)[0]) if head else None
+    def _has_offsets(self, name: str) -> bool:
+        found = self.ask(listing_offsets({name: range(PARTITIONS)}), 7)
+        return not any(one.error_code for one in found.topics[0].partitions)
 
 
 @pytest.fixture(scope="module")
@@ -428,7 +395,7 @@ def test_requests_before_the_end_of_a_stream_are_answered(filled: tuple[Peer, Pe
     answered = []
     for peer in filled:
         with peer.connect() as client:
-            parked = fetch("small", offset=4, wait_ms=300)
+            parked = requests.fetching("small", offset=4, wait_ms=300)
             data = encode_request(parked, 8, 1, "x")
             client.sendall(data + encode_request(ApiVersionsRequest(), 0, 2, "x") + b"\0\0")
             client.shutdown(socket.SHUT_WR)

@@ -14,15 +14,14 @@ import pytest
 from odradek.broker.composition import Broker
 from odradek.protocol.compression import Codec
 from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsTopic,
 )
 from odradek.protocol.records_plain import first_at_or_after_plain
 from odradek.storage import reading
 from odradek.storage.log import Log
 from tests.broker.live import Client, client, create, live, on_uvloop, until
 from tests.broker.raw_batches import RawBatch, RawRecord
+from tests.support.requests import listing_offsets
 
 NOW_MS = 1_000
 HEADER_COUNT = 2_000_000
@@ -32,12 +31,7 @@ LOOP_S_MAX = 1.0
 
 
 def asking(*partitions: int) -> ListOffsetsRequest:
-    wanted = [
-        ListOffsetsPartition(partition_index=one, current_leader_epoch=-1, timestamp=NOW_MS + 1)
-        for one in partitions
-    ]
-    topic = ListOffsetsTopic(name="t", partitions=wanted)
-    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], timeout_ms=1)
+    return listing_offsets({"t": partitions}, NOW_MS + 1)
 
 
 def headers_bomb() -> bytes:

@@ -14,7 +14,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.processes import OdradekProcess, end, free_port
 from odradek.broker.observability.exposition.logins import LOGINS
 from odradek.broker.observability.metrics_reference import all_families
-from odradek.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tests.broker.kafka_peer import Peer
 from tests.broker.live import batch
 from tests.broker.promql import ADDED, grouping_labels, selectors
-from tests.broker.test_metrics import commit, fetch, produce
+from tests.support.asking import create_topics
+from tests.support.requests import committing, creatable, fetching, producing
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 DASHBOARD = ROOT / "docs" / "grafana" / "odradek.json"
 ALERTS = ROOT / "docs" / "alerts" / "odradek.yml"
 ALERT_TESTS = Path(__file__).parent / "alerts" / "odradek_test.yml"
 PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
-PATIENCE_S = 60.0
 # Prometheus' own.
 UP = "up"
 # Where all is well there is nothing to show.
@@ -84,15 +80,7 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
     broker.start()
     try:
         with Peer(broker.port) as peer:
-            configs = [CreatableTopicConfig(name=key, value=COMPACT[key]) for key in COMPACT]
-            topic = CreatableTopic(
-                name="orders",
-                num_partitions=1,
-                replication_factor=1,
-                assignments=[],
-                configs=configs,
-            )
-            peer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+            create_topics(peer, creatable("orders", configs=COMPACT))
 
             def is_cleaned() -> bool:
                 work(peer)
@@ -102,7 +90,7 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
                     return False
                 return any(one.labels["topic"] == "orders" and one.value for one in runs)
 
-            wait_for(is_cleaned)
+            wait_until(is_cleaned, "the log is cleaned")
             yield broker, peer
     finally:
         broker.stop()
@@ -110,23 +98,16 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
 
 def work(peer: Peer) -> None:
     """Append, read, commit, and ask for what is not there."""
-    peer.ask(produce("orders", 0, batch(b"a", timestamp=int(time.time() * 1000))), 9)
-    peer.ask(fetch("orders", offset=0), 11)
-    peer.ask(fetch("nowhere", offset=0), 11)
-    peer.ask(commit("readers", "orders", {0: 1}), 8)
+    peer.ask(producing("orders", batch(b"a", timestamp=int(time.time() * 1000))), 9)
+    peer.ask(fetching("orders"), 11)
+    peer.ask(fetching("nowhere"), 11)
+    peer.ask(committing("readers", {"orders": {0: 1}}), 8)
 
 
 def families(broker: OdradekProcess) -> Mapping[str, list[Any]]:
     with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return {one.name: one.samples for one in text_string_to_metric_families(text)}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
 
 
 def test_the_dashboard_is_fresh() -> None:
@@ -230,7 +211,7 @@ def test_prometheus_answers_each_query(
                 return False
             return bool(samples) and float(samples[0]["value"][1]) >= 4
 
-        wait_for(has_scraped)
+        wait_until(has_scraped, "Prometheus has scraped")
         for panel in panels():
             for one in panel["targets"]:
                 answered = ask(port, one["expr"])

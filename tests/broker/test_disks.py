@@ -11,17 +11,12 @@ import pytest
 from odradek.broker.composition import Broker
 from odradek.broker.topics.partitions import OfflinePartition
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.storage.errors import DiskFailure
 from odradek.storage.files import FileSystem
 from tests.broker import test_fetch, test_produce
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.simulation.faultyfs import DISK_FULL, IO_ERROR, FaultyFileSystem
+from tests.support.requests import describing, listing_offsets
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -42,12 +37,9 @@ async def fetch(broker: Broker, number: int) -> tuple[int, list[bytes]]:
 
 async def end_offset(broker: Broker, number: int) -> tuple[int, int]:
     """Return the error code and the log end offset of a partition."""
-    asked = ListOffsetsPartition(partition_index=number, timestamp=-1)
-    request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[asked])]
-    )
     async with client(broker) as one:
-        found = (await one.ask(request, version=7)).topics[0].partitions[0]
+        answer = await one.ask(listing_offsets({"orders": [number]}), version=7)
+        found = answer.topics[0].partitions[0]
         return found.error_code, found.offset
 
 
@@ -88,8 +80,7 @@ async def test_a_refused_flush_takes_its_partition_offline_until_the_disk_recove
         assert any("partition orders-0 is offline" in one for one in problems)
         assert any(f"{tmp_path / 'data'} refused" in one for one in problems)
         async with client(broker) as one:
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
-            (topic,) = (await one.ask(asked, version=9)).topics
+            (topic,) = (await one.ask(describing("orders"), version=9)).topics
         assert [sorted(part.offline_replicas) for part in topic.partitions] == [[1], []]
 
         disk.refuse = lambda kind, path: None

@@ -14,7 +14,8 @@ from odradek.protocol.messages.describe_quorum import (
     RequestedTopicData,
 )
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.admin import NODE_ID, Admin, admin, creatable, create, versions
+from tests.broker.admin import NODE_ID, Admin, admin, create, versions
+from tests.support.requests import creatable
 
 ELR = "eligible.leader.replicas.version"
 UPGRADE, SAFE = 1, 2

@@ -17,11 +17,8 @@ from typing import Any
 
 import pytest
 
-from odradek.protocol.compiler import decode
 from odradek.protocol.compression import Codec
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -36,9 +33,7 @@ from odradek.protocol.messages.fetch import (
     ReplicaState,
 )
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import creatable
 from tests.broker.test_core_against_kafka import (
-    SETTLE_S,
     STRANGER,
     Ids,
     Make,
@@ -48,9 +43,11 @@ from tests.broker.test_core_against_kafka import (
     list_offsets,
     peers,
     produce,
-    read_frame,
     records,
 )
+from tests.support.frames import read_frame, response_to
+from tests.support.requests import creatable, creating, listing_offsets
+from tests.support.waiting import wait_until
 
 __all__ = ["peers"]
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -92,12 +89,10 @@ class Line:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
 
     def send(self, request: Any, version: int) -> Any:
-        response = message_classes(type(request).__name__.removesuffix("Request"))[1]
         self.client.sendall(encode_request(request, version, 1, "x"))
         frame = read_frame(self.client)
         assert frame is not None
-        _, position = read_response_header(memoryview(frame), response, version)
-        return decode(response, version, frame[position:])
+        return response_to(request, version, frame)
 
     def fetch(self, asked: Ask) -> Any:
         """Return the answer as plain data, without what differs by nature."""
@@ -226,10 +221,7 @@ class Script:
             self.ends |= {(self.passing, at): 0 for at in range(PARTITIONS)}
         for line in self.lines:
             if self.is_there:
-                create = [creatable(PASSING, PARTITIONS)]
-                made = line.send(
-                    CreateTopicsRequest(topics=create, timeout_ms=10_000, validate_only=False), 7
-                )
+                made = line.send(creating(creatable(PASSING, PARTITIONS)), 7)
                 line.topic_ids[self.passing] = made.topics[0].topic_id
             else:
                 state = DeleteTopicState(name=PASSING, topic_id=ZERO_UUID)
@@ -245,14 +237,14 @@ class Script:
         return f"{PASSING}#{self.generation}"
 
     def settle(self, line: Line) -> None:
-        deadline = time.monotonic() + SETTLE_S
-        wanted = [(at, -1) for at in range(PARTITIONS)]
-        while True:
-            (topic,) = line.send(list_offsets(PASSING, *wanted)({}), 7).topics
-            if {one.error_code for one in topic.partitions} == ({0} if self.is_there else {3}):
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wanted = listing_offsets({PASSING: range(PARTITIONS)})
+        codes = {0} if self.is_there else {3}
+
+        def is_known() -> bool:
+            (topic,) = line.send(wanted, 7).topics
+            return {one.error_code for one in topic.partitions} == codes
+
+        wait_until(is_known, "the broker knows of the change")
 
     def begin(self) -> str:
         replaced = self.random.choice([None, *sorted(self.sessions)])

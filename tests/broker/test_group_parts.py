@@ -25,8 +25,6 @@ from odradek.protocol.messages.leave_group import (
 )
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -37,6 +35,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker.live import client, create, live, on_uvloop
+from tests.support.requests import committing
 
 T = TypeVar("T")
 
@@ -63,23 +62,11 @@ def taken(answer: Answer[T]) -> T:
 
 def commit_of(counts: list[tuple[str, int]]) -> OffsetCommitRequest:
     """Return a commit of so many offsets in each topic, each of another partition."""
-    return OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=[
-            OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=index, committed_metadata=""
-                    )
-                    for index in range(count)
-                ],
-            )
-            for name, count in counts
-        ],
-    )
+    request = committing("g", {})
+    for name, count in counts:  # a topic may come twice
+        offsets = {index: index for index in range(count)}
+        request.topics += committing("g", {name: offsets}).topics
+    return request
 
 
 def answered(request: OffsetCommitRequest) -> OffsetCommitResponse:

@@ -24,8 +24,6 @@ from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdent
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -47,6 +45,7 @@ from odradek.protocol.messages.txn_offset_commit import (
 from odradek.protocol.schema import info_of
 from tests.broker.group_fakes import TOPIC_ID, Bench, settle
 from tests.broker.group_world import code
+from tests.support.requests import committing
 
 UNKNOWN_ID = bytes([9] * 16)
 
@@ -187,24 +186,9 @@ def test_leave_group(version: int) -> None:
     run(body)
 
 
-def commit_request(version: int, topics: dict[str | bytes, list[int]]) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id="g",
-        member_id="",
-        topics=[
-            OffsetCommitRequestTopic(
-                name=name if isinstance(name, str) else "",
-                topic_id=name if isinstance(name, bytes) else bytes(16),
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=10 + index, committed_metadata="m"
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in topics.items()
-        ],
-    )
+def commit_request(topics: dict[str | bytes, list[int]]) -> OffsetCommitRequest:
+    offsets = {name: {at: 10 + at for at in indexes} for name, indexes in topics.items()}
+    return committing("g", offsets, metadata="m")
 
 
 @versions(OffsetCommitRequest)
@@ -213,7 +197,7 @@ def test_offset_commit(version: int) -> None:
         by_id = version >= 10
         there: str | bytes = TOPIC_ID if by_id else "t"
         absent: str | bytes = UNKNOWN_ID if by_id else "absent"
-        request = commit_request(version, {there: [0, 1, 4, -1], absent: [0]})
+        request = commit_request({there: [0, 1, 4, -1], absent: [0]})
         answer = await ask(bench, request, version)
         errors = {
             (topic.topic_id if by_id else topic.name, p.partition_index): code(p.error_code)
@@ -237,7 +221,7 @@ def test_offset_commit(version: int) -> None:
 
 def test_offset_commit_of_nothing_that_exists_makes_no_group() -> None:
     async def body(bench: Bench) -> None:
-        await ask(bench, commit_request(9, {"absent": [0]}), 9)
+        await ask(bench, commit_request({"absent": [0]}), 9)
         assert bench.groups.list_groups((), ()) == (ErrorCode.NONE, [])
 
     run(body)
@@ -245,7 +229,7 @@ def test_offset_commit_of_nothing_that_exists_makes_no_group() -> None:
 
 def test_offset_commit_names_a_topic_that_is_not_there_even_without_partitions() -> None:
     async def body(bench: Bench) -> None:
-        answer = await ask(bench, commit_request(9, {"t": [], "absent": []}), 9)
+        answer = await ask(bench, commit_request({"t": [], "absent": []}), 9)
         assert [(topic.name, topic.partitions) for topic in answer.topics] == [("absent", [])]
 
     run(body)
@@ -255,7 +239,7 @@ def test_offset_commit_to_a_slow_log_and_an_unknown_topic_is_one_answer() -> Non
     async def body(bench: Bench) -> None:
         bench.log.is_held = True
         asyncio.get_running_loop().call_later(0.01, bench.log.end)
-        answer = await ask(bench, commit_request(9, {"t": [0, 9], "absent": [0]}), 9)
+        answer = await ask(bench, commit_request({"t": [0, 9], "absent": [0]}), 9)
         assert [[p.error_code for p in topic.partitions] for topic in answer.topics] == [
             [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE],
             [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
@@ -365,7 +349,7 @@ def fetched(answer: Any, version: int) -> list[dict[int, int]]:
 @versions(OffsetFetchRequest)
 def test_offset_fetch(version: int) -> None:
     async def body(bench: Bench) -> None:
-        await ask(bench, commit_request(9, {"t": [0, 1]}), 9)
+        await ask(bench, commit_request({"t": [0, 1]}), 9)
         some = fetched(await ask(bench, fetch_request(version, [1, 2]), version), version)
         assert some[0] == {1: 11, 2: -1}
         if version >= 2:
@@ -399,7 +383,7 @@ class _Denier:
 
 def test_offset_fetch_does_not_wait_for_commits_of_a_group_that_is_denied() -> None:
     async def body(bench: Bench) -> None:
-        await ask(bench, commit_request(9, {"t": [0, 1]}), 9)
+        await ask(bench, commit_request({"t": [0, 1]}), 9)
         bench.log.is_held = True
         pending = bench.groups.commit(_again(), bench.context(9))
         request = fetch_request(9, [1])
@@ -419,7 +403,7 @@ def test_offset_fetch_does_not_wait_for_commits_of_a_group_that_is_denied() -> N
 
 def test_offsets_that_are_asked_for_again_are_answered_again_within_bounds() -> None:
     async def body(bench: Bench) -> None:
-        noted = commit_request(8, {"t": [0, 1]})
+        noted = commit_request({"t": [0, 1]})
         noted.topics[0].partitions[0].committed_metadata = "x" * 4_000
         await ask(bench, noted, 8)
         asked = fetch_request(9, None).groups[:1]
@@ -441,7 +425,7 @@ def test_offsets_that_are_asked_for_again_are_answered_again_within_bounds() -> 
 
 
 def _again() -> OffsetCommitRequest:
-    request = commit_request(9, {"t": [1]})
+    request = commit_request({"t": [1]})
     request.topics[0].topic_id = TOPIC_ID
     request.topics[0].partitions[0].committed_offset = 99
     return request
@@ -467,7 +451,7 @@ def test_offset_fetch_while_the_group_is_loaded(version: int) -> None:
 def test_offset_fetch_by_id_names_unknown_topics_and_leaves_deleted_ones_out() -> None:
     async def body(bench: Bench) -> None:
         bench.topics.by_name["gone"] = (UNKNOWN_ID, 1)
-        await ask(bench, commit_request(9, {"t": [0], "gone": [0]}), 9)
+        await ask(bench, commit_request({"t": [0], "gone": [0]}), 9)
         del bench.topics.by_name["gone"]
         request = fetch_request(10, [0])
         assert request.groups[0].topics is not None
@@ -544,7 +528,7 @@ def test_describe_groups(version: int) -> None:
 def test_list_groups(version: int) -> None:
     async def body(bench: Bench) -> None:
         await stable(bench)
-        other = commit_request(9, {"t": [0]})
+        other = commit_request({"t": [0]})
         other.group_id = "simple"
         await ask(bench, other, 9)
 
@@ -568,7 +552,7 @@ def test_list_groups(version: int) -> None:
 def test_delete_groups(version: int) -> None:
     async def body(bench: Bench) -> None:
         await stable(bench)
-        other = commit_request(9, {"t": [0]})
+        other = commit_request({"t": [0]})
         other.group_id = "simple"
         await ask(bench, other, 9)
         names = ["g", "simple", "absent", "simple"]
@@ -585,7 +569,7 @@ def test_delete_groups(version: int) -> None:
 
 def test_offset_delete() -> None:
     async def body(bench: Bench) -> None:
-        await ask(bench, commit_request(9, {"t": [0, 1]}), 9)
+        await ask(bench, commit_request({"t": [0, 1]}), 9)
         request = OffsetDeleteRequest(
             group_id="g",
             topics=[

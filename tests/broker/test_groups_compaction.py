@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.broker.composition import Broker
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.broker.live import PATIENCE_S, Client, client, live, on_uvloop
+from tests.broker.live import Client, client, live, on_uvloop, until
+from tests.support.requests import committing, creatable, creating
 
 pytestmark = pytest.mark.slow
 
@@ -43,32 +38,27 @@ def end_offset(broker: Broker) -> int:
 
 
 async def commit(one: Client, group: str, offset: int) -> None:
-    partitions = [
-        OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=offset + index, committed_metadata="x" * 100
-        )
-        for index in range(PARTITIONS)
-    ]
-    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+    offsets = {index: offset + index for index in range(PARTITIONS)}
+    request = committing(group, {"t": offsets}, metadata="x" * 100)
+
+    async def errors() -> set[int]:
         answer = await one.ask(request, version=8)
-        errors = {p.error_code for topic in answer.topics for p in topic.partitions}
-        if errors != {LOADING}:
-            assert errors == {ErrorCode.NONE}
-            return
-        assert time.monotonic() < deadline
+        found = {p.error_code for topic in answer.topics for p in topic.partitions}
+        return set() if found == {LOADING} else found
+
+    assert await until(errors, "the group is loaded") == {ErrorCode.NONE}
 
 
 async def fetched(one: Client, group: str) -> dict[int, int]:
     request = OffsetFetchRequest(
         topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
     )
-    deadline = time.monotonic() + PATIENCE_S
-    while (answer := await one.ask(request, version=8)).groups[0].error_code == LOADING:
-        assert time.monotonic() < deadline
-    (topic,) = answer.groups[0].topics
+
+    async def loaded() -> Any:
+        (found,) = (await one.ask(request, version=8)).groups
+        return None if found.error_code == LOADING else found
+
+    (topic,) = (await until(loaded, "the group is loaded")).topics
     return {p.partition_index: p.committed_offset for p in topic.partitions}
 
 
@@ -79,11 +69,7 @@ async def test_it_stays_small_under_steady_commits_and_is_right_after_a_restart(
 ) -> None:
     largest = offset = 0
     async with live(tmp_path, SETTINGS) as broker, client(broker) as one:
-        topic = CreatableTopic(
-            name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[]
-        )
-        creation = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
-        await one.ask(creation, version=7)
+        await one.ask(creating(creatable("t", PARTITIONS)), version=7)
         await commit(one, GROUPS[0], offset)
         record_bytes = size_bytes(broker) / end_offset(broker)
         while end_offset(broker) * record_bytes < WRITTEN_MIN:

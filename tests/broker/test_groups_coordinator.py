@@ -22,8 +22,6 @@ from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequ
 from odradek.protocol.messages.leave_group import LeaveGroupRequest
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -36,6 +34,7 @@ from odradek.storage.errors import BatchTooLarge, CorruptFile, DiskFailure
 from odradek.storage.transactions import Marker
 from tests.broker.group_fakes import Bench, settle
 from tests.broker.group_world import code
+from tests.support.requests import committing
 
 
 def scenario(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
@@ -66,11 +65,7 @@ def join_request(group: str = "g", member_id: str = "") -> JoinGroupRequest:
 
 
 def commit_request(offset: int = 7, group: str = "g", partition: int = 0) -> OffsetCommitRequest:
-    one = OffsetCommitRequestPartition(
-        partition_index=partition, committed_offset=offset, committed_metadata=None
-    )
-    topics = [OffsetCommitRequestTopic(name="t", topic_id=bytes(16), partitions=[one])]
-    return OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+    return committing(group, {"t": {partition: offset}}, metadata=None)
 
 
 def committed(groups: GroupCoordinator, group: str = "g") -> dict[int, int]:

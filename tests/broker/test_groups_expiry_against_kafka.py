@@ -9,13 +9,10 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -23,6 +20,7 @@ from tests.differential import group_records
 from tests.differential.actors import Actor, Stage
 from tests.differential.play import Play
 from tests.differential.wire import Peer
+from tests.support.requests import committing, creatable, creating
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -35,13 +33,7 @@ RETENTION_MS = 1_500
 
 
 def commit(group: str, partition: int, retention_ms: int) -> OffsetCommitRequest:
-    one = OffsetCommitRequestPartition(
-        partition_index=partition, committed_offset=7, committed_metadata="kept"
-    )
-    topics = [OffsetCommitRequestTopic(name="t", partitions=[one])]
-    return OffsetCommitRequest(
-        group_id=group, member_id="", retention_time_ms=retention_ms, topics=topics
-    )
+    return committing(group, {"t": {partition: 7}}, metadata="kept", retention_ms=retention_ms)
 
 
 def is_stored(answer: OffsetCommitResponse) -> bool:
@@ -78,10 +70,7 @@ def test_offsets_and_groups_expire_as_in_kafka(tmp_path: Path) -> None:
 
 def _expire(stage: Stage, one: Actor) -> None:
     """Commit for a while and for good, until the former is gone at both brokers."""
-    topic = CreatableTopic(
-        name="t", num_partitions=2, replication_factor=1, assignments=[], configs=[]
-    )
-    creation = CreateTopicsRequest(topics=[topic], timeout_ms=20_000, validate_only=False)
+    creation = creating(creatable("t", 2))
     made = [peer.ask(request, 7).topics[0] for peer, request in stage.both(one, creation)]
     stage.play.pairs.pair(*(topic.topic_id for topic in made))
     stage.wait_until(one, FindCoordinatorRequest(key="short"), 1, is_ready)

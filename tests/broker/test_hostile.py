@@ -19,19 +19,12 @@ from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from tests.broker.admin import creatable
 from tests.broker.doors import DOORS, Door
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import LOADING_TOPIC, load_kernels, peak_bytes, reset_peak
 from tests.broker.raw_batches import RawBatch, RawRecord, section
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
+from tests.support.requests import creating, describing, producing
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +67,7 @@ def broker(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odr
     running = OdradekProcess(tmp_path_factory.mktemp("broker"), door.settings, log_level="DEBUG")
     running.start()
     with door.connect(running.port) as peer:
-        made = peer.ask(_creation(TOPIC), 5)
+        made = peer.ask(creating(TOPIC), 5)
         assert [one.error_code for one in made.topics] == [0]
         for codec in Codec:
             assert _produce(peer, RawBatch(codec=codec, base_timestamp=NOW_MS).encode()) == 0
@@ -139,14 +132,11 @@ def test_no_name_leaves_the_log_directory(
     broker: OdradekProcess, peer: Peer, name: str
 ) -> None:
     before = _files_outside(broker)
-    made = peer.ask(_creation(name), 5)
+    made = peer.ask(creating(name), 5)
     is_legal = name in LEGAL
     codes = {one.error_code for one in made.topics}
     assert codes == {0 if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION}
-    asked = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True
-    )
-    (found,) = peer.ask(asked, 8).topics
+    (found,) = peer.ask(describing(name, creates=True), 8).topics
     assert is_legal or found.error_code != 0
     if not is_legal:
         batch = RawBatch(base_timestamp=NOW_MS).encode()
@@ -173,16 +163,8 @@ def test_a_frame_whose_size_lies_costs_its_connection_alone(
     assert peak_bytes(broker) - before < GROWTH_MAX_BYTES
 
 
-def _creation(name: str) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[creatable(name)], timeout_ms=10_000, validate_only=False)
-
-
 def _produce(peer: Peer, batch: bytes, *, version: int = 7, topic: str = TOPIC) -> int:
-    data = PartitionProduceData(index=0, records=batch)
-    request = ProduceRequest(
-        acks=1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-    (answered,) = peer.ask(request, version).responses
+    (answered,) = peer.ask(producing(topic, batch, acks=1), version).responses
     code: int = answered.partition_responses[0].error_code
     return code
 

@@ -7,7 +7,7 @@ and 2, in the place of their own, without any index or checkpoint, and recover t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,17 +19,9 @@ from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
 from odradek.protocol.batches import DELETE_HORIZON_BIT, MAGIC, BatchHeader, Record
 from odradek.protocol.compression import Codec
 from odradek.protocol.legacy import decode_stored
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.storage.real_files import RealFileSystem
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import INDEX, LOG, TIME_INDEX, file_name
-from tests.broker.admin import creatable
-from tests.broker.test_connection import fetch
 from tests.broker.test_core_against_kafka import Peer
 from tests.compat.clients import Confluent, ConsoleTools
 from tests.storage.old_logs import (
@@ -41,6 +33,9 @@ from tests.storage.old_logs import (
     random_log,
     write,
 )
+from tests.support.asking import create_topics
+from tests.support.requests import creatable, fetching, listing_offsets
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -137,22 +132,9 @@ COMPACTED = {
 SETTINGS = {"log.cleaner.backoff.ms": "300"}
 
 
-def list_offsets(topic: str, timestamp: int) -> ListOffsetsRequest:
-    part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    one = ListOffsetsTopic(name=topic, partitions=[part])
-    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[one], timeout_ms=1000)
-
-
 def offset_at(peer: Peer, topic: str, timestamp: int) -> Any:
     """Ask for one offset."""
-    return peer.ask(list_offsets(topic, timestamp), 9).topics[0].partitions[0]
-
-
-def await_true(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    return peer.ask(listing_offsets({topic: [0]}, timestamp), 9).topics[0].partitions[0]
 
 
 def with_old_logs(broker: OdradekProcess | KafkaProcess) -> Peer:
@@ -162,8 +144,7 @@ def with_old_logs(broker: OdradekProcess | KafkaProcess) -> Peer:
     wanted = [
         creatable(name, configs=COMPACTED if name in CLEANED else CONFIGS) for name in LOGS
     ]
-    made = peer.ask(CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=False), 7)
-    assert not [one for one in made.topics if one.error_code]
+    create_topics(peer, *wanted)
     await_topics(peer)
     broker.stop()
     for name, segments in LOGS.items():
@@ -181,7 +162,7 @@ def with_old_logs(broker: OdradekProcess | KafkaProcess) -> Peer:
 
 def await_topics(peer: Peer) -> None:
     for name in LOGS:
-        await_true(lambda name=name: offset_at(peer, name, -1).error_code == 0)  # type: ignore[misc]
+        wait_until(lambda name=name: offset_at(peer, name, -1).error_code == 0)  # type: ignore[misc]
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +205,7 @@ def test_fetched_bytes(peers: tuple[Peer, Peer], name: str) -> None:
     end = SERVED[name][-1][-1].last_offset + 1
     for offset in range(0, end, 11):
         ours, theirs = (
-            peer.ask(fetch(name, offset=offset, size=5000), 12).responses[0].partitions[0]
+            peer.ask(fetching(name, offset=offset, size_max=5000), 12).responses[0].partitions[0]
             for peer in peers
         )
         assert len(ours.records) > 0
@@ -340,7 +321,7 @@ def test_a_cleaning_leaves_what_kafkas_does(
     brokers: tuple[OdradekProcess, KafkaProcess], name: str
 ) -> None:
     for broker in brokers:
-        await_true(lambda broker=broker: is_cleaned(broker.data, name))  # type: ignore[misc]
+        wait_until(lambda broker=broker: is_cleaned(broker.data, name))  # type: ignore[misc]
     ours, theirs = (layout(stored(broker.data, name)) for broker in brokers)
     assert [(attributes, records) for attributes, _, records in ours] == [
         (attributes, records) for attributes, _, records in theirs

@@ -24,17 +24,13 @@ from odradek.broker.metadata.images import DATABASE_NAME
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
 from odradek.storage.meta_properties import META
 from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
-from tests.broker.test_connection import LONG_MS, fetch, produce
+from tests.broker.test_connection import LONG_MS
 from tests.conftest import StartBroker
+from tests.support.requests import committing, fetching, producing
 
 # --- a start that fails -----------------------------------------------------------------------
 
@@ -210,7 +206,7 @@ async def test_a_stop_answers_what_is_parked_and_closes_the_connections(tmp_path
         topic = await create(broker, "orders")
         append(topic.partitions[0], batch(b"a"))
         async with client(broker) as reader, client(broker) as member, client(broker) as idle:
-            asked = fetch("orders", wait_ms=LONG_MS)
+            asked = fetching("orders", wait_ms=LONG_MS)
             asked.min_bytes = 1 << 20
             reader.send(asked, version=12)
             await until(lambda: len(broker.purgatory))
@@ -243,7 +239,7 @@ async def test_a_stop_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -
     async with live(tmp_path) as broker, client(broker) as one:
         await create(broker, "orders")
         count = 50
-        one.send(*[produce("orders", batch(b"a")) for _ in range(count)], version=8)
+        one.send(*[producing("orders", batch(b"a")) for _ in range(count)], version=8)
         await until(lambda: broker.metrics.request_count(0) == count)
         await broker.stop()
         for number in range(count):
@@ -257,9 +253,9 @@ async def test_a_stop_answers_a_commit_once_it_is_on_the_disk(tmp_path: Path) ->
         await create(broker, "orders")
         async with client(broker) as one:
             await ready(one)
-            one.send(commit(1), version=8)
+            one.send(committing("a-group", {"orders": {0: 1}}), version=8)
             assert (await one.receive())[1].topics[0].partitions[0].error_code == 0
-            one.send(commit(2), version=8)
+            one.send(committing("a-group", {"orders": {0: 2}}), version=8)
             await until(lambda: broker.metrics.request_count(8) == 2)
             await broker.stop()
             assert (await one.receive())[1].topics[0].partitions[0].error_code == 0
@@ -269,21 +265,13 @@ async def test_a_stop_answers_a_commit_once_it_is_on_the_disk(tmp_path: Path) ->
         assert topic.partitions[0].log_end_offset == 2
 
 
-def commit(offset: int) -> OffsetCommitRequest:
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    topic = OffsetCommitRequestTopic(name="orders", partitions=[part])
-    return OffsetCommitRequest(group_id="a-group", member_id="", topics=[topic])
-
-
 @on_uvloop
 async def test_a_client_that_never_reads_does_not_hold_up_a_stop(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "orders")
         append(topic.partitions[0], *[batch(bytes(900_000))] * 20)
         with mock.patch("odradek.broker.composition._DRAIN_S", 0.1):
-            one.send(fetch("orders", size=1 << 25), version=4)
+            one.send(fetching("orders", size_max=1 << 25), version=4)
             await until(lambda: broker.metrics.all_topics.bytes_out)
             await broker.stop()
         assert not broker.server.connections

@@ -25,7 +25,6 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
 )
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,13 +34,13 @@ from odradek.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
-from tests.broker.test_response_orders_against_kafka import ALIKE, KNOWN, same, until
+from tests.broker.test_response_orders_against_kafka import ALIKE, KNOWN, same
+from tests.support.asking import await_coordinator, create_topics
+from tests.support.requests import creatable, creating, describing
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -77,19 +76,13 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
 def prepare(port: int) -> None:
     """Make topics, hide what is called hidden, and have all coordinators loaded."""
     with Peer(port) as peer:
-        topics = [creatable(name, PARTITION_COUNT) for name in THERE]
-        made = peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
-        assert {one.error_code for one in made.topics} == {0}
+        create_topics(peer, *(creatable(name, PARTITION_COUNT) for name in THERE))
         decide(peer, kind=2, name="hidden-", pattern=4, operation=2, is_allowed=False)
         # Where there is an ACL, what it does not allow is denied.
         decide(peer, kind=4, name="kafka-cluster", pattern=3, operation=2, is_allowed=True)
-        described = MetadataRequest(
-            topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
-        )
-        until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
+        wait_until(lambda: peer.ask(describing(HIDDEN[0]), 12).topics[0].error_code == 29)
         for kind, key in ((0, "a"), (1, "a"), (2, "a:AAAAAAAAAAAAAAAAAAAAAQ:0")):
-            find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
+            await_coordinator(peer, kind, key)
 
 
 def decide(
@@ -130,10 +123,9 @@ def requests(seed: str, *pools: Sequence[str]) -> Iterator[Asked]:
 def begin(peer: Peer, transactional_id: str) -> tuple[int, int]:
     """Return the producer of a transactional id, and its epoch."""
     begun = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=600_000,
-        producer_id=-1, producer_epoch=-1,
-    )  # fmt: skip
-    until(lambda: peer.ask(begun, 4).error_code == 0)
+        transactional_id=transactional_id, transaction_timeout_ms=600_000
+    )
+    wait_until(lambda: peer.ask(begun, 4).error_code == 0)
     answer = peer.ask(begun, 4)
     return answer.producer_id, answer.producer_epoch
 
@@ -301,9 +293,7 @@ def test_topics_that_may_not_be_created(both: Both) -> None:
     chance = random.Random("created")
     for size in SIZES:
         names = chance.choices([*HIDDEN, *UNKNOWN, *THERE], k=size)
-        request = CreateTopicsRequest(
-            topics=[creatable(name) for name in names], timeout_ms=10_000, validate_only=True
-        )
+        request = creating(*names, validate_only=True)
         same(
             both, request, 7, lambda answer: [(one.name, one.error_code) for one in answer.topics]
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess
 from tests.broker.memory import load_kernels
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +40,13 @@ def code_bytes(broker: OdradekProcess) -> int:
 
 def wait_until_loaded(broker: OdradekProcess, kernels: str) -> None:
     """Wait until the broker tells that kernels are loaded, and the compiler's code is gone."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while f"loaded kernels of={kernels}" not in broker.log_text():
-        assert time.monotonic() < deadline, broker.log_text()
-        time.sleep(0.05)
+    wait_for_line(broker, f"loaded kernels of={kernels}")
     assert (compiler_bytes(broker) or 0) < 10_000_000
+
+
+def wait_for_line(broker: OdradekProcess, text: str) -> None:
+    """Wait until the broker has logged a text."""
+    wait_until(lambda: text in broker.log_text(), text, START_TIMEOUT_S, shown=broker.log_text)
 
 
 def produce(broker: OdradekProcess, count: int) -> None:
@@ -87,10 +89,12 @@ def test_many_syncs_bring_the_compiled_thread(broker: OdradekProcess) -> None:
 
 
 def test_code_that_ran_at_the_start_is_given_back(broker: OdradekProcess) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while code_bytes(broker) > 10_000_000:  # 20 MB were touched
-        assert time.monotonic() < deadline, code_bytes(broker)
-        time.sleep(0.05)
+    wait_until(
+        lambda: code_bytes(broker) <= 10_000_000,  # 20 MB were touched
+        "the code is given back",
+        START_TIMEOUT_S,
+        shown=lambda: code_bytes(broker),
+    )
 
 
 def test_the_cleaners_kernels_are_loaded_when_there_is_something_to_clean(
@@ -105,7 +109,4 @@ def test_the_cleaners_kernels_are_loaded_when_there_is_something_to_clean(
     produce(broker, 9)  # each a segment of its own
     wait_until_loaded(broker, "cleaner")
     assert "of=log" not in broker.log_text()
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while "cleaned log prices-0" not in broker.log_text():
-        assert time.monotonic() < deadline, broker.log_text()
-        time.sleep(0.05)
+    wait_for_line(broker, "cleaned log prices-0")

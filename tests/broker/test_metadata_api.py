@@ -20,10 +20,10 @@ from tests.broker.admin import (
     Admin,
     admin,
     codes,
-    creatable,
     create,
     versions,
 )
+from tests.support.requests import creatable
 
 KEY = 3
 OMITTED = -(2**31)

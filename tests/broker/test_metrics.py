@@ -31,18 +31,8 @@ from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
 from odradek.cleaner.runtime.progress import IoBytes
 from odradek.cleaner.runtime.scheduler import Choice
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from tests.broker.live import append, batch, client, create, live, on_uvloop
+from tests.support.requests import committing, fetching, producing
 
 HTTP = {"metrics.listener": "127.0.0.1:0"}
 IDLE_CLEANER = PoolStatus(1, 1, 0, None, (), (), Choice(0, 0.0, 0, 0, 0), (), ())
@@ -178,10 +168,10 @@ async def test_a_broker_with_a_problem_is_not_healthy(tmp_path: Path) -> None:
 async def test_errors_are_counted_by_api_and_code(tmp_path: Path) -> None:
     async with live(tmp_path, HTTP) as broker, client(broker) as one:
         await create(broker, "orders")
-        await one.ask(produce("orders", 5, batch(b"a")), version=9)
-        await one.ask(produce("orders", 0, b"no batch at all"), version=9)
-        await one.ask(fetch("orders", offset=7), version=11)
-        await one.ask(fetch("nowhere", offset=0), version=11)
+        await one.ask(producing("orders", batch(b"a"), partition=5), version=9)
+        await one.ask(producing("orders", b"no batch at all"), version=9)
+        await one.ask(fetching("orders", offset=7), version=11)
+        await one.ask(fetching("nowhere"), version=11)
         families = parse((await get(broker, "/metrics"))[1])
         errors = {
             (one.labels["request"], one.labels["error"]): one.value
@@ -203,7 +193,7 @@ async def test_a_fetch_takes_as_long_as_it_waits(tmp_path: Path) -> None:
     async with live(tmp_path, HTTP) as broker, client(broker) as one:
         await create(broker, "orders")
         wait_ms = 60
-        await one.ask(fetch("orders", offset=0, wait_ms=wait_ms), version=11)
+        await one.ask(fetching("orders", wait_ms=wait_ms), version=11)
         await one.ask(ApiVersionsRequest(), version=0)
         families = parse((await get(broker, "/metrics"))[1])
         took = {
@@ -226,7 +216,7 @@ async def test_a_fetch_takes_as_long_as_it_waits(tmp_path: Path) -> None:
 async def test_requests_that_overlap_are_all_timed(tmp_path: Path) -> None:
     async with live(tmp_path) as broker, client(broker) as one:
         await create(broker, "orders")
-        requests = [produce("orders", 0, batch(b"a")) for _ in range(5)]
+        requests = [producing("orders", batch(b"a")) for _ in range(5)]
         one.send(*requests, version=9)
         for _ in requests:
             await one.receive()
@@ -239,7 +229,7 @@ async def test_lag_is_what_a_group_has_still_to_read(tmp_path: Path) -> None:
         topic = await create(broker, "orders", 2)
         append(topic.partitions[0], batch(b"a", b"b", b"c"))
         await broker.loading
-        await one.ask(commit("readers", "orders", {0: 1, 1: 0}), version=8)
+        await one.ask(committing("readers", {"orders": {0: 1, 1: 0}}), version=8)
         families = parse((await get(broker, "/metrics"))[1])
         first = {"consumergroup": "readers", "topic": "orders", "partition": "0"}
         assert value(families, "kafka_consumergroup_current_offset", **first) == 1
@@ -258,7 +248,7 @@ async def test_the_partitions_shown_of_groups_are_bounded(tmp_path: Path) -> Non
             await create(broker, "orders", 2)
             await broker.loading
             for group in ("b", "c", "a"):
-                await one.ask(commit(group, "orders", {0: 0, 1: 0}), version=8)
+                await one.ask(committing(group, {"orders": {0: 0, 1: 0}}), version=8)
         families = parse((await get(broker, "/metrics"))[1])
         lags = families["kafka_consumergroup_lag"].samples
         assert [one.labels["consumergroup"] for one in lags] == ["a", "a", "b"]
@@ -274,33 +264,6 @@ async def test_the_counts_of_a_topic_go_with_it(tmp_path: Path) -> None:
         families = parse((await get(broker, "/metrics"))[1])
         counted = families["kafka_server_brokertopicmetrics_messagesin"].samples
         assert [(one.labels, one.value) for one in counted] == [({}, 1)]
-
-
-def produce(topic: str, partition: int, records: bytes) -> ProduceRequest:
-    data = PartitionProduceData(index=partition, records=bytearray(records))
-    topics = [TopicProduceData(name=topic, partition_data=[data])]
-    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
-
-
-def fetch(topic: str, *, offset: int, wait_ms: int = 0) -> FetchRequest:
-    partition = FetchPartition(
-        partition=0, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
-    )
-    topics = [FetchTopic(topic=topic, partitions=[partition])]
-    return FetchRequest(
-        replica_id=-1, max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics
-    )
-
-
-def commit(group: str, topic: str, offsets: dict[int, int]) -> OffsetCommitRequest:
-    partitions = [
-        OffsetCommitRequestPartition(
-            partition_index=at, committed_offset=offset, committed_metadata=None
-        )
-        for at, offset in offsets.items()
-    ]
-    topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
-    return OffsetCommitRequest(group_id=group, topics=topics)
 
 
 async def get(broker: Broker, path: str) -> tuple[int, bytes]:

@@ -14,12 +14,12 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
 from odradek.storage.partition_directories import list_futures
 from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
+from tests.support.requests import fetching
 
 SMALL = {"segment.bytes": str(1 << 20), "index.interval.bytes": "100"}
 
@@ -85,14 +85,7 @@ async def test_a_log_moves_with_all_that_is_in_it(tmp_path: Path) -> None:
         assert (await places(one))[home.path.name] == [("orders", 0, size, 0, False)]
         assert not left.exists()
         append(log, batch(b"more"))
-        fetched = await one.ask(
-            FetchRequest(
-                max_wait_ms=1000, min_bytes=1, max_bytes=1 << 20,
-                topics=[FetchTopic(topic="orders", partitions=[
-                    FetchPartition(partition=0, fetch_offset=40, partition_max_bytes=1 << 20)])],
-            ),
-            version=11,
-        )  # fmt: skip
+        fetched = await one.ask(fetching("orders", 40, wait_ms=1000), version=11)
         assert fetched.responses[0].partitions[0].records
     async with live(tmp_path, directories(tmp_path)) as broker:
         log = only_log(broker)

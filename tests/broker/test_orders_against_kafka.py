@@ -7,7 +7,6 @@ tables in Kafka, whose order depends on what they have held before, and is to be
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,14 +27,12 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -59,8 +56,10 @@ from odradek.protocol.messages.offset_delete import (
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
+from tests.support.asking import GROUP, TRANSACTION, await_coordinator, create_topics
+from tests.support.requests import creatable
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -82,7 +81,6 @@ PARTITION_COUNT = 25
 GROUPS = 40
 MEMBERS = 24
 STEPS = 400
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -95,20 +93,10 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
 
 def _prepare(port: int) -> None:
     with Peer(port) as peer:
-        topics = [creatable(name, PARTITION_COUNT) for name in TOPICS]
-        answer = peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
-        assert {topic.error_code for topic in answer.topics} == {0}
-        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"{n}" for n in range(50)])
-        _wait(lambda: {one.error_code for one in peer.ask(find, 6).coordinators} == {0})
+        create_topics(peer, *(creatable(name, PARTITION_COUNT) for name in TOPICS))
+        await_coordinator(peer, GROUP, *[f"{n}" for n in range(50)])
         describe = DescribeGroupsRequest(groups=[f"{n}" for n in range(50)])
-        _wait(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
-
-
-def _wait(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, "the groups' partitions are not served"
-        time.sleep(0.05)
+        wait_until(lambda: {one.error_code for one in peer.ask(describe, 5).groups} == {0})
 
 
 @dataclass
@@ -297,8 +285,7 @@ def test_other_lists_have_the_order_of_kafkas_maps(
             assert one == other, request
 
         for peer in peers:
-            made = CreateTopicsRequest(topics=[creatable(one) for one in names], timeout_ms=30_000)
-            assert {topic.error_code for topic in peer.ask(made, 7).topics} == {0}
+            create_topics(peer, *names)
             for number, name in enumerate(names[:11]):
                 _begin_transactions(peer, name)
                 _set_metrics(peer, f"{number}-{name}")
@@ -324,20 +311,16 @@ def test_other_lists_have_the_order_of_kafkas_maps(
             lambda answer: [one.transactional_id for one in answer.transaction_states],
         )
         for peer in peers:
-            _wait(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
+            wait_until(lambda peer=peer: len(_resources(peer)) == len(_resources(ours)))  # type: ignore[misc]
         assert _resources(ours) == _resources(theirs)
 
 
 def _begin_transactions(peer: Peer, transactional_id: str) -> None:
-    find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
     begin = InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
+        transactional_id=transactional_id, transaction_timeout_ms=60_000
     )
-    _wait(lambda: peer.ask(find, 6).coordinators[0].error_code == 0)
-    _wait(lambda: peer.ask(begin, 4).error_code == 0)
+    await_coordinator(peer, TRANSACTION, transactional_id)
+    wait_until(lambda: peer.ask(begin, 4).error_code == 0)
 
 
 def _set_metrics(peer: Peer, name: str) -> None:

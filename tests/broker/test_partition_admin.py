@@ -16,7 +16,8 @@ from odradek.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from tests.broker.admin import NODE_ID, Admin, admin, creatable, create
+from tests.broker.admin import NODE_ID, Admin, admin, create
+from tests.support.requests import creatable
 
 COUNTS = {"a": 1, "a.b": 3, "b": 2, "orders": 7, "z_": 1}
 MISSING = ["aa", "nope", "not/legal", "zz"]

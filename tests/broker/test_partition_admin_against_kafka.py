@@ -31,7 +31,6 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -46,23 +45,19 @@ from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import creatable
 from tests.broker.live import batch
+from tests.support.asking import create_topics
+from tests.support.requests import creatable, producing
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LONG = "x" * 245
 NAMED = bytes(range(1, 17))
-SETTLE_S = 60.0
 Process = OdradekProcess | KafkaProcess
 
 
@@ -129,21 +124,13 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Peer
 
 
 def _fill(peer: Peer) -> None:
-    wanted = [creatable("orders", 3), creatable("a.b", 2), creatable("one"), creatable(LONG)]
-    made = peer.ask(CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=False))
-    assert [one.error_code for one in made.topics] == [0] * 4
-    deadline = time.monotonic() + SETTLE_S
+    create_topics(peer, creatable("orders", 3), creatable("a.b", 2), "one", LONG)
     records = batch(b"a", b"b", b"c", timestamp=int(time.time() * 1000))  # else they expire
-    partitions = [PartitionProduceData(index=0, records=records)]
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=5_000,
-        topic_data=[TopicProduceData(name="orders", partition_data=partitions)],
+    request = producing("orders", records)
+    wait_until(
+        lambda: not peer.ask(request, 9).responses[0].partition_responses[0].error_code,
+        "the records are appended",
     )
-    while peer.ask(request, 9).responses[0].partition_responses[0].error_code:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def normal(value: Any, key: str = "") -> Any:
@@ -364,10 +351,11 @@ def test_a_log_moves_alike(peers: tuple[Peer, Peer]) -> None:
         there = peer.b if here == peer.a else peer.a
         response = peer.ask(move((there, "orders", [0])))
         assert response.results[0].partitions[0].error_code == 0
-        deadline = time.monotonic() + SETTLE_S
-        while (here / "orders-0").exists() or not (there / "orders-0").exists():
-            assert time.monotonic() < deadline, peer.process
-            time.sleep(0.05)
+        before, after = here / "orders-0", there / "orders-0"
+        wait_until(
+            lambda before=before, after=after: after.exists() and not before.exists(),  # type: ignore[misc]
+            f"{peer.process} has moved the log",
+        )
     ours, theirs = (logs(peer, 5, None) for peer in peers)
     assert ours == theirs
 
@@ -448,10 +436,10 @@ def test_the_tool_of_reassignments_moves_between_directories(
         partition = {"topic": "one", "partition": 0, "replicas": [1], "log_dirs": [str(there)]}
         plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
         said.append(tool(peer, command, "--execute", "--reassignment-json-file", str(plan)))
-        deadline = time.monotonic() + SETTLE_S
-        while peer.home("one", 0) != there:
-            assert time.monotonic() < deadline, said
-            time.sleep(0.1)
+        wait_until(
+            lambda peer=peer, there=there: peer.home("one", 0) == there,  # type: ignore[misc]
+            f"the log has moved, after {said}",
+        )
         said.append(tool(peer, command, "--verify", "--reassignment-json-file", str(plan)))
         names = {f"DATA/{here.name}": "HERE", f"DATA/{there.name}": "THERE"}
         transcripts.append([_renamed(one, names) for one in said])

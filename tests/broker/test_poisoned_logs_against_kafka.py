@@ -8,7 +8,6 @@ list below says so; it may only shrink.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -24,27 +23,20 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import initialize_share_group_state as initializing
 from odradek.protocol.messages import read_share_group_state as reading
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
-from odradek.protocol.messages.metadata import MetadataRequest
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from odradek.protocol.wire import encode_uuid
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.broker.poison import GROUP_CASES, LONG_MS, TOPIC, batch, offset
 from tests.broker.poison_states import SHARE_CASES, TRANSACTION_CASES, snapshot, transaction
-from tests.broker.test_response_orders_against_kafka import until
+from tests.support.asking import await_coordinator, create_topics
+from tests.support.requests import committing, creatable
+from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -128,17 +120,13 @@ class Side:
     def prepare(self) -> None:
         """Have the internal topics made, and choose the names."""
         with Peer(self.process.port) as peer:
-            made = CreateTopicsRequest(topics=[creatable(TOPIC, 10)], timeout_ms=30_000)
-            assert peer.ask(made, 7).topics[0].error_code == 0
-            topics = peer.ask(MetadataRequest(topics=None), 12).topics
-            self.topic_id = {one.name: one.topic_id for one in topics}[TOPIC]
+            self.topic_id = create_topics(peer, creatable(TOPIC, 10))[TOPIC]
             uuid = encode_uuid(self.topic_id)
             for key_type, key in enumerate(("warm", "warm", f"warm:{uuid}:0")):
-                find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-                until(lambda find=find: peer.ask(find, 6).coordinators[0].error_code == 0)  # type: ignore[misc]
-            until(lambda: not _commit(peer, "warm"))
-            until(lambda: not _begin(peer, "warm")[0])
-            until(lambda: not self._initialize(peer, "warm"))
+                await_coordinator(peer, key_type, key)
+            wait_until(lambda: not _commit(peer, "warm"))
+            wait_until(lambda: not _begin(peer, "warm")[0])
+            wait_until(lambda: not self._initialize(peer, "warm"))
         for kind, cases in CASES.items():
             for at, case in enumerate(cases):
                 tail = f":{uuid}:0" if kind == "share" else ""
@@ -216,7 +204,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
             side.poison()
             side.process.start()
             with Peer(side.process.port) as peer:
-                until(lambda side=side, peer=peer: _is_loaded(side, peer))  # type: ignore[misc]
+                wait_until(lambda side=side, peer=peer: _is_loaded(side, peer))  # type: ignore[misc]
         yield both
 
 
@@ -353,13 +341,7 @@ def _fetched(peer: Peer, group: str, *, is_stable: bool) -> tuple[int, Any]:
 
 
 def _commit(peer: Peer, group: str) -> int:
-    partition = OffsetCommitRequestPartition(
-        partition_index=_COMMITTED, committed_offset=1, committed_metadata=None
-    )
-    topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
-    request = OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=-1, topics=[topic]
-    )
+    request = committing(group, {TOPIC: {_COMMITTED: 1}}, metadata=None)
     code: int = peer.ask(request, 9).topics[0].partitions[0].error_code
     return code
 
@@ -378,12 +360,10 @@ def _transaction(peer: Peer, name: str) -> tuple[int, Any]:
 
 def _begin(peer: Peer, name: str) -> tuple[int, int]:
     """Use a transactional id again once its transaction has ended; return code and epoch."""
-    request = InitProducerIdRequest(
-        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-    )
-    end = time.monotonic() + BUSY_S
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
     # Kafka's broker may have to ask for producer ids first, too.
     busy = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while (answer := peer.ask(request, 4)).error_code in busy and time.monotonic() < end:
-        time.sleep(0.05)
+    answer = last_answer(
+        lambda: peer.ask(request, 4), lambda answer: answer.error_code not in busy, BUSY_S
+    )
     return answer.error_code, answer.producer_epoch

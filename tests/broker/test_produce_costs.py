@@ -20,18 +20,13 @@ import zstandard
 
 from bench.processes import OdradekProcess
 from odradek.protocol.compression import Codec, compress
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.protocol.records_plain import encode_varint
-from tests.broker.admin import creatable
 from tests.broker.doors import DOORS
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import load_kernels, peak_bytes, reset_peak
 from tests.broker.raw_batches import RawBatch, RawRecord
+from tests.support.asking import create_topics
+from tests.support.requests import creatable, producing
 
 pytestmark = pytest.mark.slow
 
@@ -182,12 +177,7 @@ def running(directory: Path) -> Iterator[OdradekProcess]:
     broker.start()
     with DOOR.connect(broker.port) as peer:
         for name, configs in TOPICS.items():
-            request = CreateTopicsRequest(
-                topics=[creatable(name, 40, configs=configs)],
-                timeout_ms=10_000,
-                validate_only=False,
-            )
-            assert [one.error_code for one in peer.ask(request, 5).topics] == [0]
+            create_topics(peer, creatable(name, 40, configs=configs))
     yield broker
     broker.stop()
     assert "Traceback" not in broker.log_text()
@@ -224,9 +214,6 @@ def _produce_one(broker: OdradekProcess, topic: str) -> None:
 
 
 def _produce(peer: Peer, topic: str, batches: list[bytes]) -> list[int]:
-    data = [PartitionProduceData(index=at, records=one) for at, one in enumerate(batches)]
-    request = ProduceRequest(
-        acks=1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
-    )
+    request = producing(topic, dict(enumerate(batches)), acks=1)
     (answered,) = peer.ask(request, 9).responses
     return [one.error_code for one in answered.partition_responses]

@@ -5,11 +5,9 @@ One script of requests goes to both brokers at every version; answers are compar
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -31,9 +29,11 @@ from odradek.protocol.messages.describe_quorum import (
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.schema import info_of
-from tests.broker.admin import Admin, admin, creatable
+from tests.broker.admin import Admin, admin
 from tests.broker.kafka_peer import Peer
 from tests.broker.test_admin_against_kafka import change, describe, replace, topics
+from tests.support.requests import creatable
+from tests.support.waiting import last_answer
 
 SETTINGS = {
     "node.id": "1",
@@ -46,7 +46,6 @@ SETTINGS = {
 SET, DELETE, APPEND, SUBTRACT = range(4)
 BROKER, LOGGER, METRICS, GROUP = 4, 8, 16, 32
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
-SETTLE_S = 60.0
 SENTENCES = {code.sentence for code in ErrorCode}  # our own, for codes without an explanation
 
 # What differs on purpose, as patterns of where it does.
@@ -326,14 +325,17 @@ async def _run(
         handle = importlib.import_module(f"odradek.broker.apis.{snake_case(api.name)}").handle
         for version in versions or [api.last]:
             ours = dict(flat(await broker.call(handle, request, version)))
-            found = compare(ours, dict(flat(peer.ask(request, version))))
-            # Kafka's broker hears of what its controller has done a little later.
-            deadline = time.monotonic() + SETTLE_S
-            while found and _only_asks(request) and time.monotonic() < deadline:
-                await asyncio.sleep(0.1)
-                found = compare(ours, dict(flat(peer.ask(request, version))))
+            found = _differences(ours, request, version, peer)
             differences += [f"{request} v{version} {one}" for one in found]
     return differences
+
+
+def _differences(ours: dict[str, Any], request: Any, version: int, peer: Peer) -> list[str]:
+    """Compare with Kafka, whose broker hears of its controller's changes a little later."""
+    return last_answer(
+        lambda: compare(ours, dict(flat(peer.ask(request, version)))),
+        lambda found: not found or not _only_asks(request),
+    )
 
 
 def _only_asks(request: Any) -> bool:

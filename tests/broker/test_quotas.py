@@ -43,7 +43,6 @@ from odradek.protocol.messages.alter_client_quotas import (
     EntryData,
     OpData,
 )
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -51,19 +50,18 @@ from odradek.protocol.messages.describe_client_quotas import (
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
 )
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
 from odradek.protocol.messages.share_fetch import ShareFetchResponse
-from tests.broker.admin import admin, creatable
+from tests.broker.admin import admin
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 from tests.broker.sasl_client import log_in
 from tests.broker.sasl_client import settings as sasl_settings
+from tests.support.requests import creatable, creating, describing, producing
 
 METADATA_KEY, SHARE_FETCH_KEY = 3, 78
 # A burst is what one second brings, and a client waits for a second at most.
@@ -421,12 +419,7 @@ async def quota(broker: Broker, of: Entity, **quotas: float | None) -> None:
 
 
 def production(size: int, *, acks: int = 1) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=memoryview(batch(b"v" * size)))
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1_000,
-        topic_data=[TopicProduceData(name="t", partition_data=[data])],
-    )
+    return producing("t", batch(b"v" * size), acks=acks)
 
 
 def fetching(session_id: int = 0, epoch: int = 0, size_max: int = 1_000_000) -> FetchRequest:
@@ -601,18 +594,11 @@ async def test_too_many_new_topics_are_refused_and_asked_for_again(tmp_path: Pat
     settings = {**SMALL, "controller.quota.window.num": "1"}
     async with live(tmp_path, settings) as broker, client(broker) as one, client(broker) as other:
         await quota(broker, entity(client_id=None), **{MUTATION: 1.0})
-        wanted = CreateTopicsRequest(
-            topics=[creatable("many", 21), creatable("more", 1)],
-            timeout_ms=1_000,
-            validate_only=False,
-        )
-        answer = await one.ask(wanted, version=7)
+        answer = await one.ask(creating(creatable("many", 21), "more"), version=7)
         found = {topic.name: topic.error_code for topic in answer.topics}
         assert found == {"many": 0, "more": ErrorCode.THROTTLING_QUOTA_EXCEEDED}
         assert 0 < answer.throttle_time_ms <= 20_000
-        missing = MetadataRequest(
-            topics=[MetadataRequestTopic(name="made")], allow_auto_topic_creation=True
-        )
+        missing = describing("made", creates=True)
         # The connection that owes is not read; this one is, and told to look again later.
         answer = await other.ask(missing, version=9)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -29,15 +29,15 @@ from odradek.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
 )
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer
 from tests.protocol.kafka_jars import require_jars
+from tests.support.asking import await_topic, create_topics
+from tests.support.requests import creatable, creating, producing
+from tests.support.waiting import last_answer, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -51,7 +51,6 @@ SETTINGS = {
 # A throttle time is shorter by the time that has passed since the request before.
 SLACK_MS = 8_000
 # Kafka's broker hears of what its controller has done a little later.
-SETTLE_S = 60.0
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
@@ -182,15 +181,18 @@ def test_the_same_requests_get_the_same_answers(both: Both) -> None:
         for request in SCRIPT:
             for version in (0, 1):
                 mine = plain(ours.ask(request, version))
-                deadline = time.monotonic() + SETTLE_S
-                while (theirs := plain(kafka.ask(request, version))) != mine:
-                    if isinstance(request, AlterClientQuotasRequest) or (
-                        time.monotonic() > deadline
-                    ):
-                        differences.append(f"{request} v{version}: {mine} != {theirs}")
-                        break
-                    time.sleep(0.1)
+                theirs = _kafkas_answer(kafka, request, version, mine)
+                if theirs != mine:
+                    differences.append(f"{request} v{version}: {mine} != {theirs}")
     assert not differences, "\n".join(differences)
+
+
+def _kafkas_answer(kafka: Peer, request: Any, version: int, mine: Any) -> Any:
+    """Ask until Kafka's broker has heard of the changes; a change itself is sent once."""
+    return last_answer(
+        lambda: plain(kafka.ask(request, version)),
+        lambda theirs: theirs == mine or isinstance(request, AlterClientQuotasRequest),
+    )
 
 
 def named(entity: Sequence[Any]) -> frozenset[tuple[str, str | None]]:
@@ -200,47 +202,43 @@ def named(entity: Sequence[Any]) -> frozenset[tuple[str, str | None]]:
 def in_force(one: OdradekProcess | KafkaProcess, *entries: EntryData) -> None:
     """Set quotas, and wait until the broker has heard of them."""
     with Peer(one.port, "an-admin") as peer:
-        answer = peer.ask(alter(*entries), 1)
-        assert not any(entry.error_code for entry in answer.entries), answer
-        wanted = {
-            (named(entry.entity), op.key, op.value)
-            for entry in entries
-            for op in entry.ops
-            if not op.remove
+        put_in_force(peer, *entries)
+
+
+def put_in_force(peer: Peer, *entries: EntryData) -> None:
+    """Set quotas over a connection, and wait until the broker has heard of them."""
+    answer = peer.ask(alter(*entries), 1)
+    assert not any(entry.error_code for entry in answer.entries), answer
+    wanted = {
+        (named(entry.entity), op.key): None if op.remove else op.value
+        for entry in entries
+        for op in entry.ops
+    }
+
+    def are_known() -> bool:
+        found = {
+            (named(entry.entity), one.key): one.value
+            for entry in peer.ask(describe(), 1).entries
+            for one in entry.values
         }
-        deadline = time.monotonic() + SETTLE_S
-        while not wanted <= {
-            (named(found.entity), one.key, one.value)
-            for found in peer.ask(describe(), 1).entries
-            for one in found.values
-        }:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        return all(found.get(key) == value for key, value in wanted.items())
+
+    wait_until(are_known, "the quotas are in force")
 
 
 def make_topic(one: OdradekProcess | KafkaProcess, name: str) -> None:
     with Peer(one.port) as peer:
-        answer = peer.ask(creation(name, 1), 7)
-        assert answer.topics[0].error_code == 0, answer
-        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        deadline = time.monotonic() + SETTLE_S
-        while peer.ask(wanted, 9).topics[0].error_code:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        create_topics(peer, name)
+        await_topic(peer, name)
 
 
 def creation(name: str, partitions: int) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[creatable(name, partitions)], timeout_ms=10_000)
+    return creating(creatable(name, partitions))
 
 
 def production(topic: str, size: int) -> ProduceRequest:
     batch = encode_batch([Record(0, int(time.time() * 1000), b"k", b"v" * size)])
-    data = PartitionProduceData(index=0, records=memoryview(batch))
-    return ProduceRequest(
-        acks=1,
-        timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
+    return producing(topic, batch, acks=1)
 
 
 def fetching(
@@ -353,21 +351,21 @@ def test_changes_of_topics_come_out_of_a_bucket(both: Both) -> None:
 @pytest.mark.interop
 def test_an_address_connects_as_often_as_it_may(both: Both) -> None:
     for one in both:
-        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 1.0)))
-        answered = closed_s = 0.0
-        for _ in range(6):
-            begun = time.monotonic()
-            try:
-                with Peer(one.port) as peer:
-                    peer.ask(MetadataRequest(topics=[]), 9)
-                    answered += 1
-            except (AssertionError, ConnectionError):
-                closed_s += time.monotonic() - begun
-        # One a second, two seconds' worth at once; the others are let wait before the end.
-        assert 1 <= answered < 6, (one, answered)
-        assert closed_s > 0.5, (one, closed_s)
-        time.sleep(3)
-        in_force(one, entry({"ip": "127.0.0.1"}, (CONNECTIONS, None)))
+        with Peer(one.port, "an-admin") as admin:  # from before connections are limited
+            put_in_force(admin, entry({"ip": "127.0.0.1"}, (CONNECTIONS, 1.0)))
+            answered = closed_s = 0.0
+            for _ in range(6):
+                begun = time.monotonic()
+                try:
+                    with Peer(one.port) as peer:
+                        peer.ask(MetadataRequest(topics=[]), 9)
+                        answered += 1
+                except (AssertionError, ConnectionError):
+                    closed_s += time.monotonic() - begun
+            # One a second, two seconds' worth at once; the others are let wait before the end.
+            assert 1 <= answered < 6, (one, answered)
+            assert closed_s > 0.5, (one, closed_s)
+            put_in_force(admin, entry({"ip": "127.0.0.1"}, (CONNECTIONS, None)))
 
 
 COMMANDS: Sequence[Sequence[str]] = [

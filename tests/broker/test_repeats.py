@@ -40,9 +40,10 @@ from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPa
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker import live as living
-from tests.broker.admin import NOW_MS, Admin, admin, creatable, create
+from tests.broker.admin import NOW_MS, Admin, admin, create
 from tests.broker.live import client, live, on_uvloop
 from tests.broker.test_shares_live import SETTINGS
+from tests.support.requests import creatable
 
 LONG_NAME = "?" * 10_000
 

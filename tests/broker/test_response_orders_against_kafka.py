@@ -23,7 +23,6 @@ from odradek.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -42,13 +41,10 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from tests.broker.admin import creatable
 from tests.broker.kafka_peer import Peer, both_brokers
+from tests.support.asking import create_topics
+from tests.support.requests import creatable, describing, listing_offsets, producing
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -59,7 +55,6 @@ SETTINGS = {
 }
 SIZES = (1, 2, 3, 4, 5, 6, 9, 11, 12, 13, 17, 23, 24, 30, 40)
 PARTITION_COUNT = 30
-PATIENCE_S = 60.0
 _chance = random.Random(1)
 # Names of one hash, so many that they make a node of a trie, and pairs of them.
 ALIKE = ["".join(some) for some in product(("Aa", "BB"), repeat=3)] + ["x-Aa", "x-BB"]
@@ -81,7 +76,7 @@ def prepare(port: int) -> None:
     """Make the topics, one after the other, and hide some."""
     with Peer(port) as peer:
         for name in (*KNOWN, *HIDDEN):
-            _make(peer, name)
+            create_topics(peer, creatable(name, PARTITION_COUNT))
         for operation in (3, 6, 8):  # READ, DELETE, DESCRIBE
             hide = AclCreation(
                 resource_type=2,
@@ -94,23 +89,7 @@ def prepare(port: int) -> None:
             )
             assert peer.ask(CreateAclsRequest(creations=[hide]), 3).results[0].error_code == 0
         # The last change comes into force last.
-        described = MetadataRequest(
-            topics=[MetadataRequestTopic(name=HIDDEN[0])], allow_auto_topic_creation=False
-        )
-        until(lambda: peer.ask(described, 12).topics[0].error_code == 29)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a change that comes into force after its answer."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, "the change is not in force"
-        time.sleep(0.05)
-
-
-def _make(peer: Peer, name: str) -> None:
-    made = CreateTopicsRequest(topics=[creatable(name, PARTITION_COUNT)], timeout_ms=30_000)
-    assert peer.ask(made, 7).topics[0].error_code == 0
+        wait_until(lambda: peer.ask(describing(HIDDEN[0]), 12).topics[0].error_code == 29)
 
 
 @pytest.fixture(name="both")
@@ -151,19 +130,7 @@ def requests(seed: str) -> Iterator[Asked]:
 
 def test_list_offsets(both: tuple[Peer, Peer]) -> None:
     for asked in requests("offsets"):
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[
-                ListOffsetsTopic(
-                    name=name,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=one, timestamp=-1) for one in some
-                    ],
-                )
-                for name, some in asked
-            ],
-        )
-        same(both, request, 7, lambda answer: _topics(answer.topics))
+        same(both, listing_offsets(dict(asked)), 7, lambda answer: _topics(answer.topics))
 
 
 def test_list_offsets_of_what_is_named_twice(both: tuple[Peer, Peer]) -> None:
@@ -229,11 +196,7 @@ def _topics(topics: Any) -> list[Any]:
 
 def test_metadata_of_named_topics(both: tuple[Peer, Peer]) -> None:
     for asked in requests("metadata"):
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name, _ in asked],
-            allow_auto_topic_creation=False,
-        )
-        same(both, request, 12, _described)
+        same(both, describing(*(name for name, _ in asked)), 12, _described)
 
 
 def test_metadata_of_topics_by_id(both: tuple[Peer, Peer]) -> None:
@@ -270,7 +233,7 @@ def test_metadata_of_all_topics(both: tuple[Peer, Peer]) -> None:
     def compare() -> None:
         # Kafka answers before it knows.
         ours, theirs = both
-        until(lambda: _ids(ours).keys() == _ids(theirs).keys())
+        wait_until(lambda: _ids(ours).keys() == _ids(theirs).keys())
         same(both, every, 12, _described)
 
     compare()
@@ -279,7 +242,7 @@ def test_metadata_of_all_topics(both: tuple[Peer, Peer]) -> None:
     chance.shuffle(extra)
     for name in extra:
         for peer in both:
-            _make(peer, name)
+            create_topics(peer, creatable(name, PARTITION_COUNT))
         compare()
     for name in chance.sample(extra, len(extra)):
         for peer in both:
@@ -315,7 +278,7 @@ def test_client_quotas(both: tuple[Peer, Peer]) -> None:
         )
         for peer in both:
             assert {one.error_code for one in peer.ask(alter, 1).entries} == {0}
-        until(lambda: len({str(_quotas_of(one, every)) for one in both}) == 1)
+        wait_until(lambda: len({str(_quotas_of(one, every)) for one in both}) == 1)
         same(both, every, 1, _quotas)
 
 
@@ -355,11 +318,5 @@ def _produce(peer: Peer, name: str, partition: int, producer_id: int) -> None:
         producer_epoch=0,
         base_sequence=0,
     )
-    one = PartitionProduceData(index=partition, records=data)
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=name, partition_data=[one])],
-    )
+    request = producing(name, data, partition=partition)
     assert peer.ask(request, 9).responses[0].partition_responses[0].error_code == 0

@@ -29,8 +29,8 @@ from tests.broker.moved_cluster import (
     cleaned_to,
     read_all,
     reader,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 TOPICS = {
     "orders": {"segment.bytes": "1048576"},

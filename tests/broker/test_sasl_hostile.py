@@ -12,12 +12,9 @@ import pytest
 from odradek.broker.composition import Broker
 from odradek.broker.security.principals import Principal
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -26,6 +23,7 @@ from tests.broker.sasl_client import USERS, choose, log_in, plain_message, say, 
 from tests.broker.test_tls import settings as tls_settings
 from tests.broker.test_tls import trusting
 from tests.broker.transacting import Transactor
+from tests.support.requests import fetching, producing
 
 SASL, COUNT = 1, 300
 SCRAM = "SCRAM-SHA-256"
@@ -47,15 +45,7 @@ def first_of_scram(size: int) -> bytes:
 
 
 def produce(*values: bytes) -> ProduceRequest:
-    partition = PartitionProduceData(index=0, records=batch(*values))
-    topic = TopicProduceData(name="t", partition_data=[partition])
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
-
-
-def fetch(wait_ms: int) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = [FetchTopic(topic="t", partitions=[partition])]
-    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
+    return producing("t", batch(*values), acks=1)
 
 
 @on_uvloop
@@ -123,7 +113,7 @@ async def test_a_login_again_ends_the_wait_of_a_fetch(tmp_path: Path) -> None:
     async with live(tmp_path, BOTH | ENDING) as broker, client(broker, listener=SASL) as one:
         await create(broker, "t")
         await log_in(one)
-        one.send(fetch(wait_ms=600_000), version=12)
+        one.send(fetching("t", wait_ms=600_000), version=12)
         one.send(HANDSHAKE, version=1)
         one.send(proof("alice"), version=2)
         one.send(METADATA, version=12)

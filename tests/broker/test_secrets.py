@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -37,6 +36,7 @@ from odradek.config.effective import BROKER_OPTION, resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer, Source
 from odradek.config.values import Kind
+from tests.support.waiting import wait_for_http, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -132,20 +132,9 @@ def broker(folder: Path) -> Iterator[OdradekProcess]:
     }
     running.sasl_port = sasl_port  # type: ignore[attr-defined]
     running.start()
-    _wait_for_http(running)
+    wait_for_http(running)
     yield running
     running.stop()
-
-
-def _wait_for_http(running: OdradekProcess) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{running.http}/health", timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, running.log_text()
-            time.sleep(0.02)
 
 
 def fetch(broker: OdradekProcess, path: str, token: str | None) -> str:
@@ -270,10 +259,12 @@ def test_nothing_shows_in_the_log_of_all_that(broker: OdradekProcess, folder: Pa
         .replace(f"{MARKER}-unknown", f"{MARKER}-other")
     )
     broker.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while "read the settings again" not in broker.log_text():
-        assert time.monotonic() < deadline, broker.log_text()
-        time.sleep(0.02)
+    wait_until(
+        lambda: "read the settings again" in broker.log_text(),
+        "the settings are read again",
+        START_TIMEOUT_S,
+        shown=broker.log_text,
+    )
     log = broker.log_text()
     assert not shows(log)
     assert "refused a wrong token over HTTP" in log and "no.such.option" in log

@@ -22,7 +22,7 @@ from odradek.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.metadata import MetadataRequest
-from tests.broker.live import Client, client, live, on_uvloop, until
+from tests.broker.live import Client, client, live, on_uvloop, pass_turns, until
 
 HAS_IPV6 = socket.has_ipv6 and bool(addresses.resolve("::1"))
 needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
@@ -172,7 +172,7 @@ async def test_a_connection_too_many_waits_for_its_turn(tmp_path: Path) -> None:
         assert await served(first)
         assert await served(second)
         answer = asyncio.ensure_future(served(third))
-        await asyncio.sleep(0.05)
+        await pass_turns()
         assert not answer.done()
         first.close()
         assert await answer
@@ -205,11 +205,11 @@ async def test_a_listener_has_limits_of_its_own(tmp_path: Path) -> None:
     ):
         assert await served(one)
         waiting = [asyncio.ensure_future(served(two)) for two in (other, shut_out)]
-        await asyncio.sleep(0.05)
+        await pass_turns()
         assert not any(answer.done() for answer in waiting)
         await reconfigure(one, "listener.name.b.max.connections", "2")
         assert await waiting[0]
-        await asyncio.sleep(0.05)
+        await pass_turns()
         assert not waiting[1].done()
         await reconfigure(one, "listener.name.a.max.connection.creation.rate", "10")
         assert await waiting[1]
@@ -224,7 +224,7 @@ async def test_connections_are_made_no_faster_than_allowed(tmp_path: Path) -> No
         assert await served(first)
         assert await served(second)
         answer = asyncio.ensure_future(served(fourth))
-        await asyncio.sleep(0.05)
+        await pass_turns()
         assert not answer.done()
         await reconfigure(second, "max.connection.creation.rate", "1000")
         assert await answer

@@ -14,6 +14,7 @@ from odradek.protocol.compiler import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.support.frames import read_frame
 
 FRAMES = 300
 TIMEOUT_S = 60
@@ -26,24 +27,9 @@ def _ask(broker: OdradekProcess, data: bytes) -> bytes | None:
         try:
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
-            return _read_frame(client)
+            return read_frame(client)
         except ConnectionError:
             return None
-
-
-def _read_frame(client: socket.socket) -> bytes | None:
-    head = _read(client, 4)
-    return _read(client, struct.unpack(">i", head)[0]) if head else None
-
-
-def _read(client: socket.socket, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        more = client.recv(size - len(data))
-        if not more:
-            return None
-        data += more
-    return data
 
 
 def _frame(body: bytes) -> bytes:
@@ -54,7 +40,7 @@ def _serves(broker: OdradekProcess) -> bool:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     with socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) as client:
         client.sendall(encode_request(request, 3, 7, "test"))
-        frame = _read_frame(client)
+        frame = read_frame(client)
     if frame is None:
         return False
     correlation_id, position = read_response_header(memoryview(frame), ApiVersionsResponse, 3)
@@ -71,7 +57,7 @@ def test_random_frames_close_one_connection_and_no_other(broker: OdradekProcess)
             body = source.randbytes(source.randrange(200))
             _ask(broker, _frame(body))
         bystander.sendall(encode_request(ApiVersionsRequest(), 0, 1, None))
-        assert _read_frame(bystander) is not None
+        assert read_frame(bystander) is not None
     assert _serves(broker)
 
 
@@ -140,7 +126,7 @@ def test_a_request_in_single_bytes_is_answered(broker: OdradekProcess) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in request:
             client.sendall(bytes([byte]))
-        assert _read_frame(client) is not None
+        assert read_frame(client) is not None
 
 
 def test_pipelined_requests_are_answered_in_order(broker: OdradekProcess) -> None:
@@ -150,7 +136,7 @@ def test_pipelined_requests_are_answered_in_order(broker: OdradekProcess) -> Non
             b"".join(encode_request(ApiVersionsRequest(), 0, n, "many") for n in range(count))
         )
         for expected in range(count):
-            frame = _read_frame(client)
+            frame = read_frame(client)
             assert frame is not None
             assert struct.unpack(">i", frame[:4]) == (expected,)
 

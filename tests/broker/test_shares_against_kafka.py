@@ -8,7 +8,6 @@ each other; what a member has acquired from Odradek says what it acknowledges to
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from odradek.protocol.messages.delete_records import (
 )
 from tests.broker.kafka_peer import both_brokers
 from tests.broker.share_peers import Member, ShareBroker
+from tests.support.waiting import last_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -32,7 +32,6 @@ SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
 }
 STEPS = 120
-SETTLE_S = 60.0
 FIRST_WAIT_MS = 60_000
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 RECORD_LIMIT = 1
@@ -53,12 +52,10 @@ class Pair:
 
     def settled(self, ask: Callable[[ShareBroker], Any]) -> tuple[Any, Any]:
         """Ask both until they say the same: what nobody waits for comes a little later."""
-        end = time.monotonic() + SETTLE_S
-        while True:
-            ours, theirs = map(ask, self.brokers)
-            if ours == theirs or time.monotonic() > end:
-                return ours, theirs
-            time.sleep(0.1)
+        ours, theirs = last_answer(
+            lambda: tuple(map(ask, self.brokers)), lambda both: both[0] == both[1]
+        )
+        return ours, theirs
 
     def member(self, group_id: str, name: str) -> tuple[Member, Member]:
         """Return the member of a name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from odradek.broker.composition import Broker
 from odradek.broker.topics.names import SHARE_GROUP_STATE
 from odradek.protocol.errors import ErrorCode
-from tests.broker.live import live, on_uvloop
+from tests.broker.live import live, on_uvloop, until
 from tests.broker.share_peers import ShareBroker
 
 SETTINGS = {
@@ -42,6 +41,12 @@ def begin(one: ShareBroker) -> None:
     one.initialize("g", "orders", 0, 0)
 
 
+def await_parked(broker: Broker) -> None:
+    """Wait in a script until a fetch waits."""
+    parked = until(lambda: len(broker.purgatory), "the fetch waits")
+    asyncio.run_coroutine_threadsafe(parked, broker.loop).result()
+
+
 def acquired(answer: dict[str, Any]) -> Any:
     return answer["partitions"].get(ORDERS, {}).get("acquired", [])
 
@@ -53,7 +58,7 @@ async def test_a_fetch_waits_for_records(tmp_path: Path) -> None:
         a = one.member("g", "a")
         a.fetch(ORDERS)
         waiting = one.later(lambda: a.fetch(max_wait_ms=LONG_MS, min_bytes=1))
-        time.sleep(0.2)
+        await_parked(broker)
         assert not waiting.done()
         one.produce("orders", 3)
         assert acquired(waiting.result()) == [(0, 2, 1)]
@@ -71,7 +76,7 @@ async def test_a_fetch_waits_for_what_a_lost_member_had(tmp_path: Path) -> None:
         assert acquired(a.fetch(ORDERS, max_wait_ms=LONG_MS, min_bytes=1)) == [(0, 2, 1)]
         b.fetch(ORDERS)
         waiting = one.later(lambda: b.fetch(max_wait_ms=LONG_MS, min_bytes=1))
-        time.sleep(0.2)
+        await_parked(broker)
         assert not waiting.done()
         a.peer.__exit__(None, None, None)
         assert acquired(waiting.result()) == [(0, 2, 2)]

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from bench.processes import OdradekProcess
 from odradek.protocol.frames import encode_request
 from odradek.storage.directory import CLEAN_MARKER
-from tests.broker.moved_cluster import wait_until
-from tests.broker.test_connection import fetch
+from tests.support.requests import fetching
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ def broker_settings(configured: Configured) -> Mapping[str, str]:
     return configured.described(ConfigResource.Type.BROKER, "1")
 
 
-def produce(broker: OdradekProcess, *values: bytes) -> None:
+def producing(broker: OdradekProcess, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for value in values:
         producer.produce("orders", value)
@@ -86,7 +86,7 @@ def produce(broker: OdradekProcess, *values: bytes) -> None:
 def test_a_reload_puts_what_may_change_in_force(configured: Configured) -> None:
     configured.write("log.retention.ms=60000\nnode.id=1\n")
     configured.broker.start()
-    produce(configured.broker, b"value")
+    producing(configured.broker, b"value")
     configured.write(
         "log.retention.ms=90000\nnode.id=1\nnum.io.threads=3\nssl.keystore.password=secret\n"
     )
@@ -182,7 +182,7 @@ def test_without_a_file_there_is_nothing_to_reload(tmp_path: Path) -> None:
     broker.process.send_signal(signal.SIGHUP)
     try:
         wait_until(lambda: "there is no --config" in broker.log_text(), "it is told")
-        produce(broker, b"goes on")
+        producing(broker, b"goes on")
     finally:
         broker.stop()
 
@@ -196,11 +196,11 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals)
     broker.start()
     process = broker.process
     assert process is not None
-    produce(broker, *[bytes(900_000)] * 20)
+    producing(broker, *[bytes(900_000)] * 20)
     # Who asks for much and reads nothing holds up the stop until its patience is over.
     with closing(socket.create_connection(("127.0.0.1", broker.port))) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.sendall(encode_request(fetch("orders", size=1 << 25), 4, 0, "idle"))
+        client.sendall(encode_request(fetching("orders", size_max=1 << 25), 4, 0, "idle"))
         assert client.recv(1)
         process.send_signal(number)
         wait_until(lambda: "stopping" in broker.log_text(), "the stop begins")
@@ -215,7 +215,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals)
 def test_a_stop_is_a_success_and_leaves_the_clean_mark(tmp_path: Path) -> None:
     broker = OdradekProcess(tmp_path / "broker")
     broker.start()
-    produce(broker, b"value")
+    producing(broker, b"value")
     process = broker.process
     assert process is not None
     process.terminate()

@@ -28,20 +28,14 @@ from odradek.protocol.messages.alter_client_quotas import (
 )
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from odradek.protocol.messages.produce import PartitionProduceData
 from odradek.protocol.pacing import Worker, paced
 from tests.broker.live import Client, batch, client, create, live, on_uvloop, until
-from tests.broker.test_connection import produce
+from tests.support.requests import committing, producing
 
 # --- the scheduler ----------------------------------------------------------------------------
 
@@ -299,9 +293,9 @@ async def test_requests_after_a_long_one_wait_for_it(tmp_path: Path, thin_slices
     async with live(tmp_path) as broker, client(broker) as one:
         log = (await create(broker, "t")).partitions[0]
         one.hold()
-        one.send(produce("t", batch(b"a")), version=9)
+        one.send(producing("t", batch(b"a")), version=9)
         one.send(LONG, version=6)
-        one.send(produce("t", batch(b"b")), version=9)
+        one.send(producing("t", batch(b"b")), version=9)
         one.send(ApiVersionsRequest(), version=0)
         one.send_bytes(one.release())
         await until(lambda: broker.slices.standing_count)
@@ -331,10 +325,7 @@ async def test_batches_of_a_topic_that_is_deleted_meanwhile_are_refused(
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "t", len(named))
         first, *_, last = topic.logs
-        request, records = produce("t", b""), batch(b"a")
-        request.topic_data[0].partition_data = [
-            PartitionProduceData(index=number, records=records) for number in named
-        ]
+        request = producing("t", dict.fromkeys(named, batch(b"a")))
         one.send(request, version=9)
         while not first.log_end_offset:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -371,16 +362,7 @@ async def test_offsets_are_read_as_of_one_moment(tmp_path: Path, thin_slices: No
 
 async def _commit(one: Client, offset: int, count: int) -> list[int]:
     """Commit an offset in all partitions; return the errors."""
-    partitions = [
-        OffsetCommitRequestPartition(
-            partition_index=number, committed_offset=offset, committed_metadata=None
-        )
-        for number in range(count)
-    ]
-    topic = OffsetCommitRequestTopic(name="t", partitions=partitions)
-    request = OffsetCommitRequest(
-        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]
-    )
+    request = committing("g", {"t": dict.fromkeys(range(count), offset)}, metadata=None)
     response = await one.ask(request, version=8)
     return [part.error_code for told in response.topics for part in told.partitions]
 

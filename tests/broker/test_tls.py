@@ -15,16 +15,11 @@ from odradek.broker.composition import Broker
 from odradek.broker.security.principals import ANONYMOUS, Principal
 from odradek.config.errors import ConfigError
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.metadata import MetadataRequest
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from tests.broker.certificates import Authority, Identity
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.sasl_client import jaas, log_in
+from tests.support.requests import fetching, producing
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue()
@@ -91,35 +86,13 @@ async def test_large_requests_and_responses_come_through_whole(
     ):
         topic = await create(broker, "t")
         sent = batch(value)
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=[
-                TopicProduceData(
-                    name="t", partition_data=[PartitionProduceData(index=0, records=sent)]
-                )
-            ],
-        )
         for _ in range(3):
-            answer = await one.ask(request, version=9)
+            answer = await one.ask(producing("t", sent), version=9)
             assert answer.responses[0].partition_responses[0].error_code == 0
-        fetched = await one.ask(fetch("t", 10 * LARGE_BYTES), version=11)
+        fetched = await one.ask(fetching("t", size_max=10 * LARGE_BYTES), version=11)
         records = bytes(fetched.responses[0].partitions[0].records)
         assert len(records) == topic.logs[0].size_bytes
         assert records.count(value) == 3
-
-
-def fetch(topic: str, size_max: int) -> FetchRequest:
-    """A fetch of all that partition 0 has."""
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=size_max)
-    return FetchRequest(
-        replica_state=ReplicaState(),
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=size_max,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-    )
 
 
 @on_uvloop
@@ -132,7 +105,7 @@ async def test_a_client_that_does_not_read_is_held_and_costs_no_more_than_was_wr
             append(topic.logs[0], batch(b"x" * 900_000))
         async with client(broker, tls=trusting(tmp_path)) as one:
             for _ in range(4):
-                one.send(fetch("t", 20_000_000), version=11)
+                one.send(fetching("t", size_max=20_000_000), version=11)
             await one.drain()
             (connection,) = broker.server.connections
             await until(lambda: connection.transport.get_write_buffer_size() > 1_000_000)

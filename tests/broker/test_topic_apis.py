@@ -16,7 +16,8 @@ from odradek.protocol.messages.create_partitions import (
 from odradek.protocol.messages.create_topics import CreatableTopic
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.wire import ZERO_UUID
-from tests.broker.admin import NODE_ID, admin, codes, creatable, create, versions
+from tests.broker.admin import NODE_ID, admin, codes, create, versions
+from tests.support.requests import creatable
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 STRANGER = bytes(range(16))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +26,11 @@ from odradek.storage.real_files import RealFileSystem
 from odradek.storage.recovery import Checkpointed, load_log
 from tests.broker.group_fakes import Bench
 from tests.differential.wire import Peer
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 PARTITIONS = 4
-MARKERS_TIMEOUT_S = 60
 WANTED = OffsetFetchRequestGroup(
     group_id="g",
     topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[*range(PARTITIONS)])],
@@ -79,9 +78,10 @@ def test_offsets_of_transactions_count_as_in_kafka(own_kafka: KafkaProcess) -> N
         producers[number].send_offsets_to_transaction(target, group, 30)
     _end(producers[0], True)
     # Kafka answers before the markers are written.
-    deadline = time.monotonic() + MARKERS_TIMEOUT_S
-    while _ask(own_kafka, require_stable=False)[0] != (0, 1_000):
-        assert time.monotonic() < deadline, "the last transaction has not ended"
+    wait_until(
+        lambda: _ask(own_kafka, require_stable=False)[0] == (0, 1_000),
+        "the last transaction has ended",
+    )
     known = {stable: _ask(own_kafka, require_stable=stable) for stable in (False, True)}
     consumer.close()
     own_kafka.stop()

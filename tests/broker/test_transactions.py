@@ -10,17 +10,11 @@ import pytest
 from odradek.broker.transactions.state import Producer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from odradek.protocol.wire import ZERO_UUID
 from odradek.storage.errors import DiskFailure
 from odradek.storage.log import Appended, Log
 from odradek.storage.transactions import Marker
@@ -34,6 +28,7 @@ from tests.broker.transacting import (
     kinds,
     settled,
 )
+from tests.support.requests import producing
 
 ONE_PARTITION = {"transaction.state.log.num.partitions": "1"}
 
@@ -325,20 +320,7 @@ async def test_a_request_without_a_transactional_id_writes_nothing(tmp_path: Pat
         stranger = batch(
             b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0
         )
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=1_000,
-            topic_data=[
-                TopicProduceData(
-                    name="orders",
-                    topic_id=ZERO_UUID,
-                    partition_data=[
-                        PartitionProduceData(index=0, records=batch(b"plain")),
-                        PartitionProduceData(index=1, records=stranger),
-                    ],
-                )
-            ],
-        )
+        request = producing("orders", {0: batch(b"plain"), 1: stranger})
         answer = await one.ask(request, version=PRODUCE)
         told = {one.error_code for one in answer.responses[0].partition_responses}
         assert told == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
-import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -25,11 +23,6 @@ import uvloop
 
 from bench.processes import OdradekProcess
 from odradek.broker.topics.plans import NewTopic
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.broker.hostile_logs import (
     KEY,
     MIB,
@@ -41,6 +34,8 @@ from tests.broker.hostile_logs import (
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import peak_bytes, reset_peak
 from tests.broker.web import serving
+from tests.support.requests import committing
+from tests.support.waiting import wait_for_http
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -119,7 +114,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     settings = {"log.cleaner.backoff.ms": "600000", "log.cleaner.delete.retention.ms": "1"}
     broker = OdradekProcess(path, settings)
     broker.start()
-    wait_for_http(broker)
+    wait_for_http(broker, "/health/ready", patience_s=TIMEOUT_S)  # it makes the token
     token = (broker.data / "odradek-admin-token").read_text().strip()
     made = World(broker, token, routes)
     # What is loaded late is no part of what a request takes.
@@ -149,29 +144,11 @@ async def seed(path: Path) -> frozenset[tuple[str, str]]:
 
 def commit(port: int) -> None:
     """Have groups commit offsets of all plain topics."""
-    partition = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=0, committed_metadata="x" * 100
-    )
-    topics = [
-        OffsetCommitRequestTopic(name=f"plain-{at}", partitions=[partition])
-        for at in range(PLAIN_TOPICS)
-    ]
+    offsets = {f"plain-{at}": {0: 0} for at in range(PLAIN_TOPICS)}
     with Peer(port) as peer:
         for at in range(GROUPS):
-            request = OffsetCommitRequest(group_id=f"group-{at}", member_id="", topics=topics)
-            answered = peer.ask(request, 8)
+            answered = peer.ask(committing(f"group-{at}", offsets, metadata="x" * 100), 8)
             assert answered.topics[0].partitions[0].error_code == 0
-
-
-def wait_for_http(broker: OdradekProcess) -> None:
-    """Wait for the HTTP server, which comes after Kafka's listeners and makes the token."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        with suppress(OSError):
-            urllib.request.urlopen(f"{broker.http}/health/ready", timeout=TIMEOUT_S).close()
-            return
-        time.sleep(0.05)
-    raise AssertionError(broker.log_text()[-3_000:])
 
 
 def ask(world: World, method: str, target: str, body: bytes = b"") -> tuple[int, int]:

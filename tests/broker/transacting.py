@@ -17,13 +17,11 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
-from odradek.protocol.wire import ZERO_UUID
 from odradek.storage.log import Log
 from tests.broker.live import Client, until
+from tests.support.requests import producing
 
 PRODUCE, OLD_PRODUCE, VERIFIED_PRODUCE = 12, 10, 11
 END, OLD_END = 5, 3
@@ -75,9 +73,9 @@ class Transactor:
         self, topic: str, values: Mapping[int, Sequence[bytes]], *, acks: int = -1
     ) -> ProduceRequest:
         """Make the next batches of some partitions, as one request."""
-        data = []
+        batches = {}
         for partition, texts in values.items():
-            records = encode_batch(
+            batches[partition] = encode_batch(
                 [Record(at, 1_000, b"k", text) for at, text in enumerate(texts)],
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
@@ -85,13 +83,7 @@ class Transactor:
                 transactional=True,
             )
             self.sequences[partition] += len(texts)
-            data.append(PartitionProduceData(index=partition, records=records))
-        return ProduceRequest(
-            transactional_id=self.name,
-            acks=acks,
-            timeout_ms=30_000,
-            topic_data=[TopicProduceData(name=topic, topic_id=ZERO_UUID, partition_data=data)],
-        )
+        return producing(topic, batches, acks=acks, transactional_id=self.name)
 
     async def produce(
         self, topic: str, partition: int, *values: bytes, version: int = PRODUCE

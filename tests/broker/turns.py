@@ -13,7 +13,6 @@ import gc
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time
@@ -23,6 +22,7 @@ from odradek.broker.composition import Broker
 from odradek.cli.main import main
 from tests.broker.cost import PATIENCE_S, exchange, rest
 from tests.broker.kafka_peer import Peer
+from tests.support.waiting import wait_until
 
 _VARIABLE = "TURNS"
 
@@ -55,10 +55,7 @@ def _toggle(process: OdradekProcess) -> str:
     path.unlink(missing_ok=True)
     assert process.process is not None
     process.process.send_signal(signal.SIGUSR2)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < deadline_s, "the broker does not write how long its turns were"
-        time.sleep(0.001)
+    wait_until(path.exists, "the broker writes how long its turns were", PATIENCE_S)
     return path.read_text()
 
 

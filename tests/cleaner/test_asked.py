@@ -30,9 +30,9 @@ from tests.cleaner.test_pool import (
     running_pool,
     slow,
     take,
-    until,
 )
 from tests.cleaner.worlds import EAGER, pairs
+from tests.support.waiting import until
 
 __all__ = ["broker"]  # a fixture
 

@@ -16,8 +16,9 @@ from odradek.protocol.batches import Record
 from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
-from tests.cleaner.test_pool import CONFIG, Broker, on_a_loop, running_pool, until
+from tests.cleaner.test_pool import CONFIG, Broker, on_a_loop, running_pool
 from tests.cleaner.worlds import COMPACT, EAGER, FS
+from tests.support.waiting import until
 
 RETENTION_MS = 1000
 BOTH = replace(

@@ -33,6 +33,7 @@ from odradek.storage.log import Log
 from odradek.storage.real_files import RealFile, RealFileSystem
 from odradek.storage.segment import CLEANED, LOG
 from tests.cleaner.worlds import EAGER, FS, World, pairs
+from tests.support.waiting import until
 
 P = ParamSpec("P")
 
@@ -46,7 +47,7 @@ def on_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 2 * PATIENCE_S))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 3 * PATIENCE_S))
 
     return run
 
@@ -95,14 +96,6 @@ async def running_pool(broker: Broker) -> AsyncIterator[CleanerPool]:
         yield pool
     finally:
         await pool.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until something is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited for too long"
-        await asyncio.sleep(0.005)
 
 
 def _alive(pool: CleanerPool, wanted: int) -> bool:

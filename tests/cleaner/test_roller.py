@@ -20,10 +20,10 @@ from tests.cleaner.test_pool import (
     on_a_loop,
     running_pool,
     slow,
-    until,
 )
 from tests.cleaner.worlds import COMPACT, EAGER
 from tests.simulation.faultyfs import DISK_FULL, IO_ERROR, FaultyFileSystem
+from tests.support.waiting import until
 
 LAG_MS = 1000
 IN_TIME = replace(EAGER, max_compaction_lag_ms=LAG_MS)

@@ -23,8 +23,9 @@ from odradek.config.topic import TopicConfig
 from odradek.storage.checkpoints import read_offsets
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.recovery import Checkpointed, load_log
-from tests.broker.moved_cluster import KAFKA_SETTINGS, OFFSETS, cleaned_to, fill, wait_until
+from tests.broker.moved_cluster import KAFKA_SETTINGS, OFFSETS, cleaned_to, fill
 from tests.cleaner.worlds import FS
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

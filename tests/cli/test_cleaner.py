@@ -9,7 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.broker.live import append, batch, create, live, on_uvloop
 from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.web import SETTINGS
 from tests.cli.answering import answering
+from tests.support.waiting import last_answer
 
 HOUR_MS = 3_600_000
 
@@ -196,9 +196,8 @@ def test_the_command_asks_a_broker_that_runs_as_a_process(tmp_path: Path) -> Non
         )
 
     try:
-        deadline = time.monotonic() + 60  # HTTP comes after Kafka's listeners
-        while (found := run("plan")).returncode and time.monotonic() < deadline:
-            time.sleep(0.1)
+        # HTTP comes after Kafka's listeners.
+        found = last_answer(lambda: run("plan"), lambda found: not found.returncode)
         assert found.returncode == 0, found.stderr
         assert found.stdout == "There is nothing to clean in 0 compacted logs.\n"
         refused = run("run", "nowhere")

@@ -17,8 +17,8 @@ from bench.processes import OdradekProcess, free_port
 from odradek.cli.main import main
 from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
 from odradek.storage.real_files import RealFileSystem
-from tests.broker.moved_cluster import wait_until
 from tests.cli.test_one_line_errors import accepts, damage, fill
+from tests.support.waiting import wait_until
 
 Findings = list[dict[str, str]]
 

@@ -6,15 +6,14 @@ import os
 import ssl
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trustme
 
-from bench.processes import ROOT, START_TIMEOUT_S, OdradekProcess
+from bench.processes import ROOT, OdradekProcess
+from tests.support.waiting import wait_for_http
 
 pytestmark = pytest.mark.slow
 
@@ -35,14 +34,7 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
     running = OdradekProcess(folder / "broker", settings=settings)
     running.start()
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{address(running)}/health", context=context).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline, running.log_text()
-            time.sleep(0.02)
+    wait_for_http(running, context=context)
     yield running, folder / "ca.pem"
     running.stop()
 

@@ -20,7 +20,7 @@ import pytest
 
 from bench.processes import ROOT, OdradekProcess
 from odradek.storage.directory import METADATA_DIRECTORY
-from tests.broker.moved_cluster import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 
 import pytest
 
 from tests.cli.commands import Commands, fresh
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -79,9 +79,7 @@ def test_ctrl_c_ends_a_load_and_shows_what_there_is(commands: Commands, topic: s
     process = commands.start("perf", "produce", topic, "--seconds", "100", "--rate", "200",
                              "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     try:
-        deadline_s = time.monotonic() + 60
-        while len(_records(commands, topic)) < 20:
-            assert time.monotonic() < deadline_s
+        wait_until(lambda: len(_records(commands, topic)) >= 20, "there are 20 records")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     finally:

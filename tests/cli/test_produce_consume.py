@@ -7,8 +7,7 @@ import os
 import select
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.cli.commands import Commands, fresh
 from tests.cli.conftest import AnyBroker
 from tests.cli.drawing import RECORDS
 from tests.profiles import examples
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
@@ -48,13 +48,6 @@ def _end(commands: Commands, topic: str) -> int:
     (one,) = commands.document("topics", "describe", topic)["topics"]
     end: int = one["partitions"][0]["end_offset"]
     return end
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -233,7 +226,7 @@ def test_producing_as_a_stream_delivers_before_the_end(commands: Commands, topic
         assert process.stdin is not None
         process.stdin.write(b"1\n")
         process.stdin.flush()
-        _until(lambda: _end(commands, topic) == 1)
+        wait_until(lambda: _end(commands, topic) == 1, "the record is stored")
         process.stdin.close()
         assert process.wait(PATIENCE_S) == 0
     finally:

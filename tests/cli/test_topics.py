@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 
 import pytest
 
 from bench.processes import free_port
 from odradek.cli.client import Connection
 from tests.cli.commands import Commands, fresh
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -161,9 +161,11 @@ def test_an_absent_broker_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _wait_until_shown(commands: Commands, whose: tuple[str, str], pattern: str) -> None:
     """Wait until a change is shown: Kafka's brokers hear of it after its controller."""
-    deadline_s = time.monotonic() + 60
-    while not re.search(pattern, shown := commands.shown("configs", "describe", *whose), re.M):
-        assert time.monotonic() < deadline_s, shown
+
+    def shown() -> str:
+        return commands.shown("configs", "describe", *whose)
+
+    wait_until(lambda: re.search(pattern, shown(), re.M), f"{pattern} is shown", shown=shown)
 
 
 def test_settings_of_topics_brokers_and_groups_are_changed_and_shown(commands: Commands) -> None:

@@ -32,6 +32,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess
+from tests.support.waiting import wait_until
 
 TOPIC, GROUP = "storm", "storm-group"
 SESSION_MS = 6_000
@@ -141,7 +142,7 @@ class Storm:
                 case "restart" if self._random.random() < 0.3:
                     self._random.choice((self.broker.stop, self.broker.kill))()
                     self.broker.start()
-            time.sleep(self._random.uniform(0.1, 1.5))
+            time.sleep(self._random.uniform(0.1, 1.5))  # a random moment of a rebalance
 
     def _come(self) -> None:
         number = len(self.running) + len(self.ended)
@@ -196,10 +197,11 @@ class Storm:
             {"bootstrap.servers": self.broker.bootstrap, "group.id": GROUP, "log_level": 0}
         )
         wanted = [TopicPartition(TOPIC, partition) for partition in ends]
-        deadline = time.monotonic() + DRAIN_S
-        while {one.partition: one.offset for one in reader.committed(wanted, 30)} != ends:
-            assert time.monotonic() < deadline, "the group does not come to the end"
-            time.sleep(0.2)
+        wait_until(
+            lambda: {one.partition: one.offset for one in reader.committed(wanted, 30)} == ends,
+            "the group comes to the end",
+            DRAIN_S,
+        )
         reader.close()
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from bench.processes import OdradekProcess, java, kafka_libs, kafka_tool
-
-PATIENCE_S = 60.0
+from tests.support.waiting import wait_until
 
 
 def shown(broker: OdradekProcess, client_id: str) -> set[str]:
@@ -21,13 +18,6 @@ def shown(broker: OdradekProcess, client_id: str) -> set[str]:
         lines = page.read().decode().splitlines()
     wanted = f'client_id="{client_id}"'
     return {line.partition("{")[0] for line in lines if wanted in line}
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -57,7 +47,7 @@ def test_librdkafka_pushes(broker: OdradekProcess) -> None:
             producer.poll(0)
             return shown(broker, "rdkafka-one")
 
-        until(pushed)
+        wait_until(pushed)
         producer.flush(10)
     finally:
         broker.stop()
@@ -82,7 +72,7 @@ def test_the_java_client_pushes(broker: OdradekProcess) -> None:
             try:
                 producing.stdin.write(b"value\n")
                 producing.stdin.flush()
-                until(lambda: shown(broker, "java-one"))
+                wait_until(lambda: shown(broker, "java-one"))
             finally:
                 producing.stdin.close()
                 producing.wait(30)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,6 +31,7 @@ from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from odradek.broker.api_table import BY_KEY
 from odradek.config.acl import STANDARD_AUTHORIZER
 from tests.compat.tools import CLIENTS, Client, Printed, Tools
+from tests.support.waiting import last_answer
 
 SCRIPTS = Path(__file__).with_name("tool_scripts")
 # A minute of `make test`; the others run in `make interop`.
@@ -49,7 +49,6 @@ SETTINGS = {
 AUTHORIZER = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 # Kafka's broker hears of what its controller has done a little later. What changes ACLs lists
 # them, too, and may be said twice.
-SETTLE_S = 60.0
 READING = re.compile(r"--(describe|list)\b|^(offsets|versions|acls)\b|\bdescribe\b")
 
 # Times, ids, addresses, and traces of the tools' own code.
@@ -241,11 +240,10 @@ def _play(stage: Stage, line: str) -> list[str]:
         case "stop":
             return _compare(line, [peer.clients.pop(name).stop() for peer in stage.peers])
         case _:
-            deadline = time.monotonic() + SETTLE_S
-            while found := _compare(line, stage.run(shlex.split(line))):
-                if not READING.search(line) or time.monotonic() > deadline:
-                    return found
-                time.sleep(0.5)
+            return last_answer(
+                lambda: _compare(line, stage.run(shlex.split(line))),
+                lambda found: not found or not READING.search(line),
+            )
     return []
 
 

@@ -4,13 +4,13 @@ verifiable clients, which run on until they are told to end, in processes of the
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from bench.processes import java
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("ToolsOracle.java")
 # A tool that exits by itself is stopped by a security manager.
@@ -109,13 +109,15 @@ class Client:
 
     def wait_for(self, text: str) -> None:
         """Wait until it has printed a text."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            is_over = self.process.poll() is not None or time.monotonic() > deadline
-            if text in self.printed.read_text():
-                return
-            assert not is_over, f"{text} is not in what {self.process.args!r} has printed"
-            time.sleep(0.1)
+        what = f"{self.process.args!r} has printed {text}"
+
+        def is_printed() -> bool:
+            is_over = self.process.poll() is not None
+            is_there = text in self.printed.read_text()
+            assert is_there or not is_over, what
+            return is_there
+
+        wait_until(is_printed, what, TIMEOUT_S)
 
     def end(self) -> Printed:
         """Wait until it has ended by itself; return what it has printed."""

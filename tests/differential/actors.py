@@ -6,15 +6,16 @@ its answers are due.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from odradek.protocol.frames import encode_request
 from tests.differential.answers import Difference
-from tests.differential.play import SETTLE_S, Play
+from tests.differential.play import Play
 from tests.differential.wire import CLIENT_ID, Peer, read_answer
+from tests.support.waiting import last_answer
 
 Found = tuple[str, Difference]
 
@@ -81,11 +82,9 @@ class Stage:
         self, actor: Actor, request: Any, version: int, is_so: Callable[[Any], bool]
     ) -> None:
         """Ask both brokers until what they say is so."""
-        deadline = time.monotonic() + SETTLE_S
         for peer, made in self.both(actor, request):
-            while not is_so(answer := peer.ask(made, version)):
-                assert time.monotonic() < deadline, f"still {answer}"
-                time.sleep(0.005)
+            answer = last_answer(partial(peer.ask, made, version), is_so)
+            assert is_so(answer), f"still {answer}"
 
     def both(self, actor: Actor, request: Any) -> Iterator[tuple[Peer, Any]]:
         """Return each connection with the request as it goes there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -32,26 +31,18 @@ from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
 from odradek.protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.differential.answers import Difference
 from tests.differential.corners import corners
 from tests.differential.group_requests import joining
-from tests.differential.play import BY_NAME, SETTLE_S, Play
+from tests.differential.play import BY_NAME, Play
 from tests.differential.strangers import strangers
-from tests.differential.wire import Peer
 from tests.differential.world import (
     BROKER,
     CLIENT_METRICS,
@@ -62,6 +53,8 @@ from tests.differential.world import (
     World,
     batch,
 )
+from tests.support.requests import listing_offsets, producing
+from tests.support.waiting import wait_until
 
 _IN_MS = ("log.retention.ms", "log.roll.ms", "log.flush.interval.ms", "log.roll.jitter.ms")
 _KEYS = (*_IN_MS, "min.insync.replicas", "node.id", "broker.id")
@@ -161,10 +154,7 @@ def _too_many_partitions(world: World) -> CreatePartitionsRequest:
 def _largest_timestamp(play: Play, world: World) -> Iterator[Found]:
     """Ask for it where there is none, where there is one, and where all records are deleted."""
     topic = world.topics[0]
-    asked = ListOffsetsPartition(partition_index=2, timestamp=_MAX_TIMESTAMP)
-    listing = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
-    )
+    listing = listing_offsets({topic: [2]}, _MAX_TIMESTAMP)
     timeless = RawBatch((RawRecord(), RawRecord())).encode()
     for records in (timeless, timeless, batch(b"a", b"b"), batch(b"a", b"b")):
         yield from _ask(play, world, _producing(world, topic, records), 12)
@@ -176,10 +166,7 @@ def _largest_timestamp(play: Play, world: World) -> Iterator[Found]:
 def _timestamps_past_the_start(play: Play, world: World) -> Iterator[Found]:
     """Look for a timestamp that a segment has which is below the log's start, and the next one."""
     topic = world.topics[1]
-    first = ListOffsetsPartition(partition_index=2, timestamp=1_000)
-    listing = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[first])]
-    )
+    listing = listing_offsets({topic: [2]}, 1_000)
     for timestamp in (1_000, 1_000 + 10 * DAY_MS):  # a segment is a week long
         records = encode_batch([Record(0, timestamp, b"k", b"v")])
         yield from _ask(play, world, _producing(world, topic, records), 12)
@@ -189,9 +176,7 @@ def _timestamps_past_the_start(play: Play, world: World) -> Iterator[Found]:
 
 
 def _producing(world: World, topic: str, records: bytes) -> ProduceRequest:
-    part = PartitionProduceData(index=2, records=records)
-    data = TopicProduceData(name=topic, topic_id=world.topic_ids[topic], partition_data=[part])
-    return ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
+    return producing(topic, records, topic_id=world.topic_ids[topic], partition=2)
 
 
 def _deletion(topic: str, offset: int) -> DeleteRecordsRequest:
@@ -231,16 +216,12 @@ def _client_comes_back(play: Play, world: World) -> Iterator[Found]:
     play.reconnect()
     # The one that came last on that connection is forgotten with it, the other one is not.
     for peer in (play.ours, play.theirs):
-        _await_new(peer, subscribe[1])
+        wait_until(
+            lambda peer=peer: not peer.ask(subscribe[1], 0).error_code,  # type: ignore[misc]
+            "the end of a connection is noticed",
+        )
     for request in (*subscribe, end, end):
         yield from _ask(play, world, request, 0)
-
-
-def _await_new(peer: Peer, request: GetTelemetrySubscriptionsRequest) -> None:
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(request, 0).error_code:
-        assert time.monotonic() < deadline, "a closed connection is never noticed"
-        time.sleep(0.01)
 
 
 def _join_with_another_instance(play: Play, world: World, version: int) -> Iterator[Found]:

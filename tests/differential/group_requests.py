@@ -10,11 +10,6 @@ from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from odradek.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
 
 def joining(group_id: str, member_id: str = "") -> JoinGroupRequest:
@@ -27,17 +22,6 @@ def joining(group_id: str, member_id: str = "") -> JoinGroupRequest:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
-
-
-def committing(
-    group_id: str, topic: str, offset: int, *, member_id: str = ""
-) -> OffsetCommitRequest:
-    """Commit an offset of a topic's first partition, in no generation."""
-    part = OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    topics = [OffsetCommitRequestTopic(name=topic, topic_id=bytes(16), partitions=[part])]
-    return OffsetCommitRequest(group_id=group_id, member_id=member_id, topics=topics)
 
 
 def altering(

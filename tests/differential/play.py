@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
@@ -17,7 +16,6 @@ from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.alter_configs import AlterableConfig as AlterableSetting
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsResource as Settings
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -36,20 +34,15 @@ from odradek.protocol.messages.initialize_share_group_state import (
     InitializeStateData,
     PartitionData,
 )
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.schema import info_of
 from tests.differential.answers import Difference, Pairs
 from tests.differential.drawing import Drawing
-from tests.differential.group_requests import committing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
+from tests.support.requests import committing, creating, listing_offsets
+from tests.support.waiting import wait_until
 
-SETTLE_S = 60.0
 # Kafka's broker hears of all else from its controller, a little after the client does.
 _AT_ONCE = frozenset(
     (
@@ -82,9 +75,7 @@ class Play:
     def world(self, seed: int) -> World:
         """Begin the world of a seed: its topics are created, and can be used."""
         world = World(seed, log_dir=self._log_dir)
-        creation = CreateTopicsRequest(
-            topics=world.creation(), timeout_ms=20_000, validate_only=False
-        )
+        creation = creating(*world.creation())
         ours, theirs = self.ours.ask(creation, 7), self.theirs.ask(creation, 7)
         assert not [one for one in (*ours.topics, *theirs.topics) if one.error_code]
         theirs_by_name = {one.name: one.topic_id for one in theirs.topics}
@@ -176,10 +167,10 @@ class Play:
         reading = DescribeConfigsRequest(
             resources=[asked], include_synonyms=False, include_documentation=False
         )
-        deadline = time.monotonic() + SETTLE_S
-        while self.theirs.ask(reading, 4).results[0].configs[0].value != value:
-            assert time.monotonic() < deadline, "Kafka does not settle"
-            time.sleep(0.002)
+        wait_until(
+            lambda: self.theirs.ask(reading, 4).results[0].configs[0].value == value,
+            "Kafka's broker has heard of all changes",
+        )
 
     def _reset(self) -> None:
         """Take back the settings of the brokers, but for one that Kafka sets for itself."""
@@ -238,38 +229,24 @@ def _learn(world: World, request: Any, answer: Any) -> None:
 
 
 def _await_topics(peer: Peer, world: World) -> None:
-    wanted = ListOffsetsRequest(
-        replica_id=-1,
-        timeout_ms=1_000,
-        topics=[
-            ListOffsetsTopic(
-                name=name,
-                partitions=[
-                    ListOffsetsPartition(partition_index=number, timestamp=-1)
-                    for number in range(PARTITIONS)
-                ],
-            )
-            for name in world.topics
-        ],
+    wanted = listing_offsets({name: range(PARTITIONS) for name in world.topics})
+    wait_until(
+        lambda: not any(
+            part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
+        ),
+        "the topics are there",
     )
-    deadline = time.monotonic() + SETTLE_S
-    while any(
-        part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
-    ):
-        assert time.monotonic() < deadline, "the topics do not come"
-        time.sleep(0.05)
 
 
 def _await_coordinator(peer: Peer, group: str) -> None:
     """Ask for a group until it is coordinated."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
+
+    def is_coordinated() -> bool:
         peer.ask(FindCoordinatorRequest(key=group), 1)
         answer = peer.ask(HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 1)
-        if answer.error_code not in _COORDINATOR_ERRORS:
-            return
-        assert time.monotonic() < deadline, "the coordinator does not come"
-        time.sleep(0.05)
+        return answer.error_code not in _COORDINATOR_ERRORS
+
+    wait_until(is_coordinated, f"the group {group} has a coordinator")
 
 
 def _commit(peer: Peer, topic: str) -> None:
@@ -277,7 +254,7 @@ def _commit(peer: Peer, topic: str) -> None:
 
     Kafka makes it as soon as somebody looks for a coordinator.
     """
-    answer = peer.ask(committing("one", topic, 0), 7)
+    answer = peer.ask(committing("one", {topic: {0: 0}}), 7)
     assert not answer.topics[0].partitions[0].error_code, answer
 
 
@@ -287,10 +264,10 @@ def _await_transactions(peer: Peer, transactional_id: str) -> None:
     asking = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000
     )
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code:
-        assert time.monotonic() < deadline, "the coordinator of transactions does not come"
-        time.sleep(0.05)
+    wait_until(
+        lambda: not (peer.ask(finding, 1).error_code or peer.ask(asking, 4).error_code),
+        "transactions have a coordinator",
+    )
 
 
 def _await_share_state(peer: Peer, topic_id: bytes) -> None:
@@ -300,20 +277,15 @@ def _await_share_state(peer: Peer, topic_id: bytes) -> None:
     part = PartitionData(partition=0, state_epoch=0, start_offset=0)
     state = InitializeStateData(topic_id=topic_id, partitions=[part])
     beginning = InitializeShareGroupStateRequest(group_id="one", topics=[state])
-    deadline = time.monotonic() + SETTLE_S
-    while True:
+
+    def is_begun() -> bool:
         peer.ask(finding, 6)
-        answer = peer.ask(beginning, 0).results[0].partitions[0]
-        if not answer.error_code:
-            return
-        assert time.monotonic() < deadline, f"no coordinator of share groups: {answer}"
-        time.sleep(0.05)
+        return not peer.ask(beginning, 0).results[0].partitions[0].error_code
+
+    wait_until(is_begun, "share groups have a coordinator")
 
 
 def _await_producer_ids(peer: Peer) -> None:
     """Wait until the first block of ids has come."""
     asking = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    deadline = time.monotonic() + SETTLE_S
-    while peer.ask(asking, 4).error_code:
-        assert time.monotonic() < deadline, "producer ids do not come"
-        time.sleep(0.05)
+    wait_until(lambda: not peer.ask(asking, 4).error_code, "there are producer ids")

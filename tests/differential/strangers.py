@@ -23,8 +23,9 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.sync_group import SyncGroupRequest
-from tests.differential.group_requests import altering, committing, joining
+from tests.differential.group_requests import altering, joining
 from tests.differential.world import World
+from tests.support.requests import committing
 
 
 def strangers(world: World) -> Iterator[tuple[Any, int]]:
@@ -40,7 +41,7 @@ def strangers(world: World) -> Iterator[tuple[Any, int]]:
         leaving = [MemberIdentity(member_id=member_id)]
         yield LeaveGroupRequest(group_id=group_id, members=leaving), 5
         for version in (2, 9):
-            yield committing(group_id, topic, 1, member_id=member_id), version
+            yield committing(group_id, {topic: {0: 1}}, member_id=member_id), version
         yield from _fetches(world, group_id, member_id, topic)
         # With epoch 0 this one only: a group that is not there is joined elsewhere.
         yield _heartbeat(group_id, member_id, 0, topic), 1

@@ -8,7 +8,6 @@ is no longer about to end, so that no answer depends on who was faster.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -26,33 +25,29 @@ from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.end_txn import EndTxnRequest
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
-from odradek.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from tests.differential.wire import Peer
+from tests.support.asking import await_coordinator
+from tests.support.requests import (
+    creatable,
+    creating,
+    describing,
+    fetching,
+    listing_offsets,
+    producing,
+)
+from tests.support.waiting import wait_until
 
 PARTITIONS = 2
-PATIENCE_S = 60.0
 TIMEOUT_MS = 60_000
 
 Seen = list[Any]
@@ -135,61 +130,28 @@ class Side:
 
     def begin(self) -> None:
         """Create the topic, and have the coordinator's topic made."""
-        created = self.peer.ask(
-            CreateTopicsRequest(
-                topics=[
-                    CreatableTopic(
-                        name=self.topic,
-                        num_partitions=PARTITIONS,
-                        replication_factor=1,
-                        assignments=[],
-                        configs=[],
-                    )
-                ],
-                timeout_ms=30_000,
-            ),
-            5,
-        )
+        created = self.peer.ask(creating(creatable(self.topic, PARTITIONS)), 5)
         assert created.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         for key_type in (0, 1):
-            self.until(
-                lambda kind=key_type: not self.peer.ask(
-                    FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"]), 4
-                )
-                .coordinators[0]
-                .error_code
-            )
+            await_coordinator(self.peer, key_type, "x")
         # Kafka's coordinator first has to be given producer ids.
-        self.until(
+        wait_until(
             lambda: not self.peer.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 0
-            ).error_code
+            ).error_code,
+            "there are producer ids",
         )
         self.topic_id = self._topic_id()
         for partition in range(PARTITIONS):
-            self.until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
+            wait_until(lambda at=partition: not self._fetch(self.topic, at, 0).error_code)
 
     def _topic_id(self) -> bytes:
-        from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+        def topic_id() -> bytes:
+            (topic,) = self.peer.ask(describing(self.topic), 12).topics
+            is_there = topic.error_code == 0 and len(topic.partitions) == PARTITIONS
+            return topic.topic_id if is_there else b""
 
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)])
-        found: bytes = b""
-
-        def is_there() -> bool:
-            nonlocal found
-            (topic,) = self.peer.ask(asked, 12).topics
-            found = topic.topic_id
-            return topic.error_code == 0 and len(topic.partitions) == PARTITIONS
-
-        self.until(is_there)
-        return found
-
-    def until(self, is_so: Any) -> None:
-        """Ask until something is so."""
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, "it never came"
-            time.sleep(0.02)
+        return wait_until(topic_id, f"{self.topic} is there")
 
     def symbol(self, producer_id: int) -> str:
         """Name a producer id by when it was first met."""
@@ -203,7 +165,7 @@ class Side:
 
     def settle(self, who: str) -> None:
         """Wait until a transaction that is about to end has ended."""
-        self.until(lambda: not self._described(who).transaction_state.startswith("Prepare"))
+        wait_until(lambda: not self._described(who).transaction_state.startswith("Prepare"))
 
     def state(self, who: str) -> Seen:
         """Return the state of a transactional id."""
@@ -305,23 +267,15 @@ class Side:
             base_sequence=sequence,
             transactional=True,
         )
-        answer = self.peer.ask(
-            ProduceRequest(
-                transactional_id=step.who,
-                acks=step.acks,
-                timeout_ms=30_000,
-                topic_data=[
-                    TopicProduceData(
-                        name=self.topic,
-                        topic_id=self.topic_id,
-                        partition_data=[
-                            PartitionProduceData(index=step.partition, records=batch)
-                        ],
-                    )
-                ],
-            ),
-            step.version,
+        request = producing(
+            self.topic,
+            batch,
+            topic_id=self.topic_id,
+            partition=step.partition,
+            acks=step.acks,
+            transactional_id=step.who,
         )
+        answer = self.peer.ask(request, step.version)
         (told,) = answer.responses[0].partition_responses
         if not told.error_code:
             claim.sequences[step.partition] = sequence + 1
@@ -407,21 +361,7 @@ class Side:
         return found
 
     def _fetch(self, topic: str, partition: int, isolation: int) -> Any:
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            isolation_level=isolation,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=partition, fetch_offset=0, partition_max_bytes=2**25
-                        )
-                    ],
-                )
-            ],
-        )
+        request = fetching(topic, partition=partition, isolation=isolation, size_max=2**25)
         return self.peer.ask(request, 12).responses[0].partitions[0]
 
     def _logs(self) -> Seen:
@@ -519,19 +459,8 @@ class Side:
         found: Seen = []
         for isolation in (0, 1):
             for timestamp in (-1, -2, -3, 1_000):
-                request = ListOffsetsRequest(
-                    replica_id=-1,
-                    isolation_level=isolation,
-                    topics=[
-                        ListOffsetsTopic(
-                            name=self.topic,
-                            partitions=[
-                                ListOffsetsPartition(partition_index=at, timestamp=timestamp)
-                                for at in range(PARTITIONS)
-                            ],
-                        )
-                    ],
-                )
+                places = {self.topic: range(PARTITIONS)}
+                request = listing_offsets(places, timestamp, isolation=isolation)
                 (topic,) = self.peer.ask(request, 7).topics
                 found.append(
                     sorted(

@@ -12,6 +12,7 @@ from odradek.protocol.compiler import decode
 from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.frames import read_frame, response_to
 
 TIMEOUT_S = 30
 _PING_ID = 0x7A11
@@ -47,9 +48,10 @@ class Peer:
 
     def receive(self) -> Outcome:
         """Return what came of the frame that was sent."""
+        assert self._client is not None
         answer = None
         try:
-            while (frame := self._read_frame()) is not None:
+            while (frame := read_frame(self._client)) is not None:
                 if frame[:4] == struct.pack(">i", _PING_ID):
                     return Outcome(answer, "open")
                 answer = frame
@@ -63,32 +65,14 @@ class Peer:
         """Return the answer to a request that has one."""
         self.send(encode_request(request, version, 1, CLIENT_ID))
         outcome = self.receive()
-        name = type(request).__name__
-        assert outcome.answer is not None, f"{name}: {outcome}"
-        return read_answer(name.removesuffix("Request"), version, outcome.answer)
+        assert outcome.answer is not None, f"{type(request).__name__}: {outcome}"
+        return response_to(request, version, outcome.answer)
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         if self._client is not None:
             self._client.close()
             self._client = None
-
-    def _read_frame(self) -> bytes | None:
-        head = self._read(4)
-        return None if head is None else self._read(int.from_bytes(head, "big"))
-
-    def _read(self, size: int) -> bytes | None:
-        assert self._client is not None
-        data = bytearray()
-        while len(data) < size:
-            try:
-                more = self._client.recv(size - len(data))
-            except ConnectionError:
-                return None
-            if not more:
-                return None
-            data += more
-        return bytes(data)
 
 
 def read_answer(api_name: str, version: int, frame: bytes) -> Any:

@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat.clients import Entry, Seen
+from tests.support.waiting import wait_until
 
 SOURCES = Path(__file__).resolve().parent
 BUILDS = SOURCES.parent.parent / ".interop"
@@ -292,14 +293,13 @@ class Program:
             process.close()
 
 
-def wait_until(condition: Callable[[], bool], members: Sequence[Member]) -> None:
+def wait_for_members(condition: Callable[[], bool], members: Sequence[Member]) -> None:
     """Wait until what members say makes a condition true."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            told = [f"{member.assigned} {member.process.errors()}" for member in members]
-            raise AssertionError("\n".join(told))
-        time.sleep(0.02)
+    wait_until(
+        condition,
+        patience_s=TIMEOUT_S,
+        shown=lambda: "\n".join(f"{one.assigned} {one.process.errors()}" for one in members),
+    )
 
 
 def _arrived(line: dict[str, Any]) -> Arrived:

@@ -10,7 +10,6 @@ import contextlib
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -21,6 +20,7 @@ from bench.processes import free_port
 from tests.compat.clients import Confluent
 from tests.interop.conftest import StartBroker
 from tests.interop.programs import BUILDS
+from tests.support.waiting import wait_until
 
 TOPIC, GROUP = "exported", "exported-group"
 PARTITIONS, COUNT, CONSUMED = 3, 50, 20
@@ -70,6 +70,17 @@ def _metrics(
 ) -> list[tuple[str, dict[str, str], float]]:
     """Return the samples of the first scrape that tells of a group."""
     address = f"127.0.0.1:{free_port()}"
+
+    def log_text() -> str:
+        return (directory / "kafka_exporter.log").read_text()
+
+    def scraped() -> str:
+        assert exporter.poll() is None, log_text()
+        with contextlib.suppress(OSError):
+            text: str = urllib.request.urlopen(f"http://{address}/metrics").read().decode()
+            return text if "kafka_consumergroup_lag{" in text else ""
+        return ""
+
     with (directory / "kafka_exporter.log").open("wb+") as log:
         exporter = subprocess.Popen(
             [program, f"--kafka.server={bootstrap}", f"--web.listen-address={address}"],
@@ -77,18 +88,11 @@ def _metrics(
             stderr=log,
         )
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while time.monotonic() < deadline:
-                assert exporter.poll() is None, (directory / "kafka_exporter.log").read_text()
-                with contextlib.suppress(OSError):
-                    text = urllib.request.urlopen(f"http://{address}/metrics").read().decode()
-                    if "kafka_consumergroup_lag{" in text:
-                        return [
-                            (name, dict(_LABEL.findall(labels)), float(value))
-                            for name, labels, value in _SAMPLE.findall(text)
-                        ]
-                time.sleep(0.1)
+            text = wait_until(scraped, "a group is shown", START_TIMEOUT_S, shown=log_text)
         finally:
             exporter.kill()
             exporter.wait()
-    raise AssertionError((directory / "kafka_exporter.log").read_text())
+    return [
+        (name, dict(_LABEL.findall(labels)), float(value))
+        for name, labels, value in _SAMPLE.findall(text)
+    ]

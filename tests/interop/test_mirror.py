@@ -5,8 +5,6 @@ Kafka's own way to move away from a broker, or to it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.compat.clients import CODECS, Confluent, Seen
 from tests.interop.conftest import StartBroker
 from tests.interop.jvm import log_text, run_with_settings, skip_without_java
+from tests.support.waiting import wait_until
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 TOPIC, GROUP = "mirrored", "mirrored-group"
@@ -62,7 +61,12 @@ def test_a_group_goes_on_at_the_new_cluster(start_broker: StartBroker, tmp_path:
     mirror = run_with_settings(MAIN, {**SETTINGS, **clusters}, tmp_path / "mirror")
     try:
         there = AdminClient({"bootstrap.servers": new.bootstrap})
-        _wait_until(lambda: _has_moved(there), tmp_path / "mirror")
+        wait_until(
+            lambda: _has_moved(there),
+            "the group has moved",
+            TIMEOUT_S,
+            shown=lambda: log_text(tmp_path / "mirror"),
+        )
         everything = client.consume(new.bootstrap, TOPIC, "all", len(CODECS) * COUNT)
     finally:
         mirror.kill()
@@ -96,10 +100,3 @@ def _committed(admin: AdminClient) -> dict[int, int]:
 
 def _in_order(seen: list[Seen]) -> list[tuple[int, int, str, str]]:
     return sorted((s.partition, s.offset, s.key, s.value) for s in seen)
-
-
-def _wait_until(condition: Callable[[], bool], directory: Path) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, log_text(directory)
-        time.sleep(0.2)

@@ -17,6 +17,7 @@ from tests.compat.test_clients import check_round
 from tests.interop.conftest import Broker, StartBroker
 from tests.interop.programs import (
     PROGRAMS,
+    TIMEOUT_S,
     Admin,
     Arrived,
     Member,
@@ -24,8 +25,9 @@ from tests.interop.programs import (
     Record,
     RefusedByClient,
     UnsupportedByClient,
-    wait_until,
+    wait_for_members,
 )
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 KEYS = 17
@@ -71,7 +73,7 @@ def test_members_of_a_group_share_what_arrives_through_rebalances_and_a_restart(
     def send_and_wait(members: Sequence[Member], so_far: int) -> None:
         codec, records = next(sent)
         program.send(bootstrap, topic, codec, records)
-        wait_until(lambda: sum(len(one.arrived) for one in members) >= so_far, members)
+        wait_for_members(lambda: sum(len(one.arrived) for one in members) >= so_far, members)
 
     with (
         program.member(bootstrap, topic, group) as first,
@@ -79,7 +81,7 @@ def test_members_of_a_group_share_what_arrives_through_rebalances_and_a_restart(
     ):
         both = (first, second)
         # Both start at once, the hardest case: one leads, and the other makes it begin again.
-        wait_until(lambda: _share(both, everything), both)
+        wait_for_members(lambda: _share(both, everything), both)
         send_and_wait(both, RECORDS)
         with program.admin(bootstrap) as admin:
             assert admin.ask("describe-group", group) == {"state": "Stable", "members": 2}
@@ -87,14 +89,14 @@ def test_members_of_a_group_share_what_arrives_through_rebalances_and_a_restart(
         broker.start()
         send_and_wait(both, 2 * RECORDS)
         second.leave()
-        wait_until(lambda: first.assigned == everything, both)
+        wait_for_members(lambda: first.assigned == everything, both)
         send_and_wait(both, 3 * RECORDS)
         with program.member(bootstrap, topic, group) as third:
             three = (first, second, third)
-            wait_until(lambda: _share((first, third), everything), three)
+            wait_for_members(lambda: _share((first, third), everything), three)
             send_and_wait(three, 4 * RECORDS)
             first.leave()
-            wait_until(lambda: third.assigned == everything, three)
+            wait_for_members(lambda: third.assigned == everything, three)
             send_and_wait(three, 5 * RECORDS)
             third.leave()
             arrived = [one for member in three for one in member.arrived]
@@ -181,7 +183,7 @@ def _unless_lacking(program: Program, admin: Admin, *request: object) -> Any:
 
 def _until(condition: Any) -> None:
     """Wait for a change that a broker may make known a moment after its answer."""
-    wait_until(condition, ())
+    wait_until(condition, patience_s=TIMEOUT_S)
 
 
 def _records(codec: str, first: int) -> list[Record]:

@@ -29,6 +29,7 @@ from bench.processes import end
 from tests.compat.clients import Confluent
 from tests.interop.conftest import Broker, StartBroker
 from tests.interop.jvm import log_text, run_with_settings, skip_without_java
+from tests.support.waiting import wait_until
 
 MAIN = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"  # the example's own names
@@ -97,12 +98,16 @@ class Counting:
 
     def wait(self) -> None:
         """Wait until all is counted and committed, so that no end makes it count again."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (self._counts() == self.written and self._committed()):
-            if time.monotonic() > deadline:
-                logs = "\n".join(log_text(one.directory) for one in self.instances)
-                raise AssertionError(f"{self._counts()}, not {self.written}\n{logs}")
-            time.sleep(0.2)
+        wait_until(
+            lambda: self._counts() == self.written and self._committed(),
+            "all is counted and committed",
+            TIMEOUT_S,
+            shown=self._so_far,
+        )
+
+    def _so_far(self) -> str:
+        logs = "\n".join(log_text(one.directory) for one in self.instances)
+        return f"{self._counts()}, not {self.written}\n{logs}"
 
     def _counts(self) -> Counter[str]:
         """Return the last count of each word."""

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess, OdradekProcess
 from tests.interop.programs import TRANSACTORS, Process, Program, RefusedByClient
+from tests.support.waiting import wait_until
 
 Broker = OdradekProcess | KafkaProcess
 PARTITIONS = 2
@@ -122,7 +123,7 @@ def test_records_and_offsets_are_copied_exactly_once_though_the_copier_is_killed
         return sum(line["copied"] for line in process.lines())
 
     with program.copier(broker.bootstrap, group, topic, target, topic) as first:
-        wait_until(lambda: copied(first) >= COUNT // 4, first)
+        wait_until(lambda: copied(first) >= COUNT // 4, shown=first.errors)
     with program.copier(broker.bootstrap, group, topic, target, topic) as second:
         seen = read(broker, target, "read_committed", COUNT)
         wanted = {
@@ -130,7 +131,7 @@ def test_records_and_offsets_are_copied_exactly_once_though_the_copier_is_killed
         }
         assert seen == wanted, second.errors()
         ends = dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
-        wait_until(lambda: committed(broker, group, topic) == ends, second)
+        wait_until(lambda: committed(broker, group, topic) == ends, shown=second.errors)
 
 
 def create(broker: Broker, topic: str) -> None:
@@ -178,12 +179,3 @@ def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
     )
     result = admin.list_consumer_group_offsets([wanted], require_stable=True)[group].result()
     return {one.partition: one.offset for one in result.topic_partitions}
-
-
-def wait_until(condition: object, process: Process) -> None:
-    """Wait until a condition holds."""
-    assert callable(condition)
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, process.errors()
-        time.sleep(0.05)

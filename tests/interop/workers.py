@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 from bench.processes import end, free_port
 from tests.interop.jvm import log_text, run_with_settings
+from tests.support.waiting import wait_until
 
 CONFIGS_TOPIC = "connect-configs"
 REQUEST_TIMEOUT_S = 30.0
@@ -126,15 +126,22 @@ class Worker:
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until what it and the others have done makes a condition true."""
-        deadline, last = time.monotonic() + TIMEOUT_S, ""
-        while time.monotonic() < deadline:
+        last = ""
+
+        def holds() -> bool:
+            nonlocal last
             try:
-                if condition():
-                    return
+                return condition()
             except Refused as error:
                 last = str(error)
-            time.sleep(0.1)
-        raise AssertionError(f"not so after {TIMEOUT_S} s; {last}\n{log_text(self.directory)}")
+                return False
+
+        wait_until(
+            holds,
+            "the connectors are as wanted",
+            TIMEOUT_S,
+            shown=lambda: f"{last}\n{log_text(self.directory)}",
+        )
 
     def put(self, connector: str, settings: Mapping[str, str]) -> None:
         """Create a connector, or give it other settings."""

@@ -16,13 +16,12 @@ from odradek.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from odradek.protocol.messages.create_topics import CreateTopicsRequest
 from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from tests.broker.admin import creatable
 from tests.broker.certificates import Authority
 from tests.broker.sasl_peer import SaslPeer
 from tests.logins.logins import MTLS, OAUTHBEARER, Login
 from tests.logins.tokens import AUDIENCE, ISSUER, TokenIssuer
+from tests.support.asking import create_topics
 
 TOPIC = "secured"
 PASSWORD = "alice's own secret"
@@ -90,11 +89,7 @@ class Secured:
         """Make a topic, alice's SCRAM credentials, and two delegation tokens, one ended."""
         with SaslPeer(self.ports["SETUP"]) as peer:
             peer.log_in_plain(ADMIN, ADMIN_PASSWORD)
-            topics = CreateTopicsRequest(
-                topics=[creatable(TOPIC)], timeout_ms=10_000, validate_only=False
-            )
-            made = peer.ask(topics, 5)
-            assert [one.error_code for one in made.topics] == [0], made
+            create_topics(peer, TOPIC)
             self._make_scram_users(peer)
             for kind in ("right", "ended"):
                 self.tokens[kind] = self._make_token(peer)

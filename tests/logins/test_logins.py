@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -28,6 +27,7 @@ from tests.logins.clients import (
     Outcome,
 )
 from tests.logins.logins import MTLS, OAUTHBEARER, Login
+from tests.support.waiting import last_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -164,11 +164,10 @@ def _compared(case: str, client: Client, keys: Keys, ours: Secured, kafkas: Secu
     """Let a client try at both brokers; return the kind of outcome, the same at both."""
     logged = len(_refusals(ours))
     outcome = _attempt(case, client, keys, ours)
-    refusals = _refusals(ours)[logged:]
-    deadline = time.monotonic() + TIMEOUT_S
-    while outcome.kind != OK and not refusals and time.monotonic() < deadline:
-        time.sleep(0.05)  # the client may hear of it before the log does
-        refusals = _refusals(ours)[logged:]
+    # The client may hear of it before the log does.
+    refusals = last_answer(
+        lambda: _refusals(ours)[logged:], lambda found: outcome.kind == OK or found, TIMEOUT_S
+    )
     peers = {_PEER.search(line).group() for line in refusals}  # type: ignore[union-attr]
     assert len(peers) == len(refusals), "a connection was refused in two lines"
     assert (outcome.kind == OK) == (not refusals), refusals

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import START_TIMEOUT_S, OdradekProcess
+from bench.processes import OdradekProcess
+from tests.support.waiting import wait_for_http
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
 
@@ -39,14 +38,8 @@ class Service(OdradekProcess):
     def start(self) -> float:
         """Start it, and wait until it serves the page, which it does a little later."""
         started = super().start()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.http}/health", timeout=5).close()
-                return started
-            except OSError:
-                assert time.monotonic() < deadline, self.log_text()
-                time.sleep(0.02)
+        wait_for_http(self)
+        return started
 
     def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
         """Create topics."""

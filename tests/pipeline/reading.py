@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,14 +192,6 @@ def batches_of(played: Played) -> list[MicroBatch]:
     """Return what a stream has read that did not fail."""
     assert isinstance(played, list), played
     return played
-
-
-def until(condition: Callable[[], object], what: str, patience_s: float = 60) -> None:
-    """Look again and again until something holds."""
-    deadline_s = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 def _comparable(frame: DataFrame) -> list[Row]:

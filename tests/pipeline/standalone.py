@@ -20,7 +20,7 @@ from typing import Any
 import pyspark
 
 from bench.processes import end, free_port
-from tests.pipeline.reading import until
+from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 120.0
 # What an executor takes by default, and a little.
@@ -62,7 +62,7 @@ class Daemon:
             self.process = subprocess.Popen(
                 [*command, *self.arguments], stdout=output, stderr=output, env=environment
             )
-        until(self._answers, f"{self.main} answers", START_TIMEOUT_S)
+        wait_until(self._answers, f"{self.main} answers", START_TIMEOUT_S)
 
     def page(self) -> dict[str, Any]:
         """Return what its page says, as JSON."""
@@ -122,7 +122,7 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
             started.append(worker)
             worker.start()
         alive = partial(_has_workers, master, workers)
-        until(alive, f"{workers} workers are alive", START_TIMEOUT_S)
+        wait_until(alive, f"{workers} workers are alive", START_TIMEOUT_S)
         yield Cluster(master, started[1:])
     finally:
         for daemon in reversed(started):

@@ -19,6 +19,7 @@ from odradek.pipeline.read import read_rows
 from odradek.pipeline.source import TopicSource
 from odradek.pipeline.table import read_table
 from tests.pipeline.model import Record, as_record, as_table, latest
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,9 +175,11 @@ def test_a_topic_whose_last_records_were_cleaned_away_is_read_to_its_end(
         producer.flush(timeout=60)
     finally:
         producer.close(timeout=10)
-    deadline = time.monotonic() + CLEANING_TIMEOUT_SECONDS
-    while list(_consume(broker_bootstrap, topic)):
-        assert time.monotonic() < deadline, f"the broker has not cleaned {topic}"
+    wait_until(
+        lambda: not list(_consume(broker_bootstrap, topic)),
+        f"the broker cleans {topic}",
+        CLEANING_TIMEOUT_SECONDS,
+    )
     # Were nothing left of the last batch, Spark would wait in vain for a record.
     source = TopicSource(
         broker_bootstrap, topic=topic, options={"kafkaConsumer.pollTimeoutMs": "20000"}

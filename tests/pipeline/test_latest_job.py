@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from odradek.pipeline.source import TopicSource
 from odradek.pipeline.table import newest_snapshot, read_table
 from tests.pipeline.conftest import CACHE, MakeTopic, Produce, Produced
 from tests.pipeline.model import as_record, as_table, latest
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -233,13 +233,12 @@ def _uncommitted(table: Path) -> list[Path]:
 
 def _wait_for_a_batch_under_way(table: Path, running: subprocess.Popen[bytes]) -> None:
     """Wait until one snapshot is committed and the next is being written."""
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline:
+
+    def is_under_way() -> bool:
         assert running.poll() is None, "the job ended before it could be killed"
-        if _uncommitted(table) and list(table.glob("snapshot-*/_SUCCESS")):
-            return
-        time.sleep(0.005)
-    pytest.fail("no second batch began")
+        return bool(_uncommitted(table) and list(table.glob("snapshot-*/_SUCCESS")))
+
+    wait_until(is_under_way, "a second batch begins", 200, pause_max_s=0.005)
 
 
 def _delete_records(job: LatestJob, before: int) -> None:

@@ -49,7 +49,7 @@ def test_a_job_killed_with_its_broker_ends_equal_to_the_source(tmp_path: Path, k
         for number in range(kills):
             job.begin()
             job.await_commit()
-            time.sleep(chance.uniform(0, 2))
+            time.sleep(chance.uniform(0, 2))  # a random moment of the next batch
             job.kill(whole=chance.random() < 0.5)
             if number % 2:
                 broker.kill()

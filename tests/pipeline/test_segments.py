@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from odradek.pipeline.segments import describe, segments_command
 from odradek.pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
 from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch
 from tests.pipeline.segments import read, write_segment
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,24 +105,27 @@ def test_the_files_of_a_compacted_topic_hold_what_cleaning_left(
     name = create(odradek.bootstrap, 1, {**config, "min.cleanable.dirty.ratio": "0.01"})
     topic = Topic(odradek.bootstrap, odradek.data, name)
     producer = KafkaProducer(bootstrap_servers=odradek.bootstrap, acks="all", linger_ms=5)
-    deadline = time.monotonic() + CLEANING_TIMEOUT_S
+
+    def is_cleaned() -> bool:
+        producer.send(name, b"now", key=b"tick")  # a segment rolls when something is appended
+        producer.flush(timeout=60)
+        with contextlib.suppress(PipelineError):  # files are being exchanged
+            return len(read(topic.folder, topic=name, columns="offset")) < 500
+        return False
+
     try:
         for number in range(1000):
             value = b"%d" % number if number % 50 else None
             producer.send(name, value, key=b"key-%d" % (number % 60))
-        count = 1000
-        while count >= 500:
-            producer.send(name, b"now", key=b"tick")  # a segment rolls when something is appended
-            producer.flush(timeout=60)
-            with contextlib.suppress(PipelineError):  # files are being exchanged
-                count = len(read(topic.folder, topic=name, columns="offset"))
-            assert time.monotonic() < deadline, "the broker does not clean"
-            time.sleep(0.2)
+        wait_until(is_cleaned, "the broker cleans", CLEANING_TIMEOUT_S, pause_max_s=0.2)
     finally:
         producer.close(timeout=10)
     # A cleaning in between makes them differ, so it is looked again.
-    while as_served(spark, topic) != as_stored(spark, topic):
-        assert time.monotonic() < deadline
+    wait_until(
+        lambda: as_served(spark, topic) == as_stored(spark, topic),
+        "all is stored as it is served",
+        CLEANING_TIMEOUT_S,
+    )
 
 
 def test_columns_can_be_chosen_and_rows_filtered(spark: SparkSession, mixed: Topic) -> None:

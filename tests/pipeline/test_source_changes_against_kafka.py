@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from tests.pipeline.both import Both, Side
-from tests.pipeline.reading import Failed, Played, Stream, batches_of, until
+from tests.pipeline.reading import Failed, Played, Stream, batches_of
 from tests.pipeline.topics import FIRST_MS, KEPT, numbered
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.spark,
@@ -112,7 +113,7 @@ def test_a_stream_waits_until_there_are_enough_offsets_or_it_has_waited_enough(
         impatient.start()
         impatient.catch_up()
         side.topics.send("enough", numbered(5, first=35))
-        until(lambda: impatient.count_rows() == 40, "the delay is over")
+        wait_until(lambda: impatient.count_rows() == 40, "the delay is over")
         impatient.catch_up()
         return batches + batches_of(impatient.stop())
 

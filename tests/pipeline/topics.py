@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from odradek.storage.checkpoints import CLEANER_OFFSETS
 from tests.cleaner.kafka_cleaner import segment_offsets
-from tests.pipeline.reading import until
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 60.0
 # A day of May 2025. The markers of transactions, which have the broker's time, are far later.
@@ -65,19 +65,19 @@ class Topics:
         """Create a topic, and wait until clients see it."""
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(PATIENCE_S)
-        until(partial(self._has, name, partitions), f"{name} is there")
+        wait_until(partial(self._has, name, partitions), f"{name} is there")
 
     def extend(self, name: str, partitions: int) -> None:
         """Add partitions to a topic, up to a number."""
         self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_S)
-        until(partial(self._has, name, partitions), f"{name} has {partitions} partitions")
+        wait_until(partial(self._has, name, partitions), f"{name} has {partitions} partitions")
         # The old ones would learn of them minutes later.
         self._producers = {codec: self._producer(codec) for codec in CODECS}
 
     def delete(self, name: str) -> None:
         """Delete a topic, and wait until clients see that."""
         self._admin.delete_topics([name])[name].result(PATIENCE_S)
-        until(lambda: not self._has(name, 0), f"{name} is gone")
+        wait_until(lambda: not self._has(name, 0), f"{name} is gone")
 
     def send(self, topic: str, records: Iterable[Sent], codec: str = "none") -> None:
         """Send records: those of a partition as one batch."""
@@ -105,7 +105,7 @@ class Topics:
             producer.commit_transaction(PATIENCE_S)
         else:
             producer.abort_transaction(PATIENCE_S)
-        until(lambda: self._is_stable(topic), f"no transaction is open in {topic}")
+        wait_until(lambda: self._is_stable(topic), f"no transaction is open in {topic}")
 
     def alter(self, topic: str, **config: str) -> None:
         """Set configs of a topic."""
@@ -236,7 +236,7 @@ def _fill_compacted(topics: Topics) -> None:
 
 def wait_until_cleaned(data: Path, places: Iterable[tuple[str, int]]) -> None:
     """Wait until a broker has cleaned partitions up to their active segments."""
-    until(lambda: all(_is_clean(data, *place) for place in places), f"{data} is clean")
+    wait_until(lambda: all(_is_clean(data, *place) for place in places), f"{data} is clean")
 
 
 def _is_clean(data: Path, topic: str, partition: int) -> bool:

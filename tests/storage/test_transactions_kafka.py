@@ -23,10 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from bench.processes import KafkaProcess, kafka_tool
 from odradek.config.topic import TopicConfig
 from odradek.protocol.batches import iterate_batches, patch_base_offset_and_epoch
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages import message_classes
-from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.frames import encode_request
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerState
 from odradek.storage.readable_log import LogIdentity
@@ -36,8 +33,9 @@ from odradek.storage.recovery import Checkpointed, load_log
 from odradek.storage.segment import SNAPSHOT, TXN_INDEX
 from odradek.storage.transactions import read_marker
 from odradek.storage.validation import check_batch
-from tests.broker.test_core_against_kafka import read_frame
 from tests.storage.transactional import committed_offsets
+from tests.support.frames import read_frame, response_to
+from tests.support.requests import fetching
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # Java writes what is read
 
@@ -218,21 +216,15 @@ def _ask(kafka: KafkaProcess, topic: str) -> tuple[list[int], int, int]:
 def _fetch_everywhere(kafka: KafkaProcess, topic: str) -> list[Fetched]:
     """Fetch from every offset up to the last stable one, little and much."""
     found: list[Fetched] = []
-    response_class = message_classes("Fetch")[1]
     with socket.create_connection(("127.0.0.1", kafka.port), 20) as client:
         while not found or found[-1].offset < found[-1].last_stable_offset:
             offset = found[-1].offset + 1 if found else 0
             for size_max in (1, 150_000):
-                client.sendall(
-                    encode_request(_request(topic, offset, size_max), FETCH_VERSION, 1, "x")
-                )
+                request = fetching(topic, offset, isolation=READ_COMMITTED, size_max=size_max)
+                client.sendall(encode_request(request, FETCH_VERSION, 1, "x"))
                 frame = read_frame(client)
                 assert frame is not None
-                _, position = read_response_header(
-                    memoryview(frame), response_class, FETCH_VERSION
-                )
-                response = decode(response_class, FETCH_VERSION, frame[position:])
-                (data,) = response.responses[0].partitions
+                (data,) = response_to(request, FETCH_VERSION, frame).responses[0].partitions
                 assert data.error_code == 0
                 found.append(
                     Fetched(
@@ -244,21 +236,6 @@ def _fetch_everywhere(kafka: KafkaProcess, topic: str) -> list[Fetched]:
                     )
                 )
     return found
-
-
-def _request(topic: str, offset: int, size_max: int) -> FetchRequest:
-    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size_max)
-    return FetchRequest(
-        replica_state=ReplicaState(),
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1 << 24,
-        isolation_level=READ_COMMITTED,
-        session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[part])],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
 
 
 def load(directory: Path, *, was_clean: bool) -> Log:
