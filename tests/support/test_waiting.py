@@ -1,4 +1,4 @@
-"""Waits return as soon as they can, and say what they have waited for in vain."""
+"""Waits return as soon as they can, and name a condition that they wait for in vain."""
 
 from __future__ import annotations
 

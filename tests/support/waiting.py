@@ -15,7 +15,7 @@ import linecache
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def wait_until(
 ) -> T:
     """Wait in a thread until a condition holds, and return its value.
 
-    A failure says `what` has not come true, by the condition's own line without it, and what
-    `shown` returns then.
+    A failure names the condition by `what`, without it by the condition's own line, and adds the
+    text that `shown` returns then.
     """
     value = last_answer(condition, bool, patience_s, pause_max_s=pause_max_s)
     assert value, _in_vain(condition, what, patience_s, shown)
@@ -67,12 +67,12 @@ def last_answer(
 
 
 async def until(
-    condition: Callable[[], T | Coroutine[Any, Any, T]],
+    condition: Callable[[], Any],
     what: str | None = None,
     patience_s: float = PATIENCE_S,
     *,
     shown: Callable[[], object] | None = None,
-) -> T:
+) -> Any:
     """Let the loop run until a condition, or a coroutine of it, holds; return its value."""
     limit = asyncio.timeout(patience_s)
     try:
