@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # An installation has this one name: here, a folder of links to the packages.
 NAME = "odradek"
-MODULE_LINES_MAX = 600
-MODULE_LINES_SMELL = 400
+MODULE_LINES_MAX = 400
+# The two directions of TLS share ten fields: apart, each write would cost one more call.
+LONGER = {"broker/security/tls/transport.py": 446}
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 99
 # Sleeps of tests, for time that has to pass: a load that runs, a random moment of a kill. A wait
@@ -137,7 +138,8 @@ def test_only_real_files_touch_the_operating_system_from_storage_down() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
     lines = path.read_text().splitlines()
-    assert len(lines) <= MODULE_LINES_MAX, "split it where a reader would look for the pieces"
+    most = LONGER.get(_name(path), MODULE_LINES_MAX)
+    assert len(lines) <= most, "split it where a reader would look for the pieces"
     long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
     assert not long
     for node in ast.walk(_tree(path)):

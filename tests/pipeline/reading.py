@@ -94,7 +94,7 @@ class Reader:
         named = self._options(options)
         try:
             frame = self.spark.read.format("kafka").options(**named).load()
-            return Read(_comparable(frame), frame.rdd.getNumPartitions())
+            return Read(_rows_of(frame), frame.rdd.getNumPartitions())
         except (PySparkException, Py4JJavaError) as error:
             return _failed(error)
 
@@ -128,7 +128,7 @@ class Stream:
 
         def collect(frame: DataFrame, number: int) -> None:
             try:
-                self._rows[number] = _comparable(frame)
+                self._rows[number] = _rows_of(frame)
             except (PySparkException, Py4JJavaError) as error:
                 # On its way through Python to the query's own exception the cause gets lost.
                 self._failed = _failed(error)
@@ -194,7 +194,7 @@ def batches_of(played: Played) -> list[MicroBatch]:
     return played
 
 
-def _comparable(frame: DataFrame) -> list[Row]:
+def _rows_of(frame: DataFrame) -> list[Row]:
     """Collect records in order, each with the partition of Spark's that read it."""
     columns = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType")
     with_headers = (*columns, "headers") if "headers" in frame.columns else columns
