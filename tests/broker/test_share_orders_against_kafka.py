@@ -50,6 +50,7 @@ from tests.broker.test_map_orders_against_kafka import (
     requests,
 )
 from tests.broker.test_response_orders_against_kafka import KNOWN, same
+from tests.support.asking import SHARE, await_coordinator
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -88,6 +89,9 @@ STATES: tuple[tuple[Any, str, str, dict[str, Any]], ...] = (
 def test_states_of_share_partitions(
     both: Both, module: Any, name: str, data: str, fields: dict[str, Any]
 ) -> None:
+    # Kafka creates the topic of these states when it is first asked for their coordinator.
+    for peer in both:
+        await_coordinator(peer, SHARE, f"states:{'A' * 22}:0")
     topic_of, partition_of = getattr(module, f"{data}Data"), module.PartitionData
     for asked in requests("states", KNOWN, KNOWN):
         topics = [
