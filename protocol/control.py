@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 
 from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.codes import OpenCode
 from odradek.protocol.errors import ProtocolError
 
 _KEY = struct.Struct(">hh")
@@ -25,7 +25,7 @@ _END_TXN_VALUE = struct.Struct(">hi")
 _VERSION = 0
 
 
-class ControlType(IntEnum):
+class ControlType(OpenCode):
     """The type of a control record. Readers ignore records of unknown types."""
 
     UNKNOWN = -1
@@ -36,10 +36,6 @@ class ControlType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
-
-    @classmethod
-    def _missing_(cls, value: object) -> ControlType:
-        return cls.UNKNOWN
 
 
 class InvalidControlRecord(ProtocolError):

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from odradek.broker.security.authorization import AclOperation, ResourceKind
+from odradek.protocol.codes import OpenCode
 
 # In an ACL, any host; as a literal name, any resource of its kind.
 WILDCARD = "*"
@@ -18,7 +19,7 @@ WILDCARD = "*"
 EVERYBODY = "User:*"
 
 
-class PatternType(IntEnum):
+class PatternType(OpenCode):
     """How the name of a resource is compared; ANY and MATCH appear in filters only."""
 
     UNKNOWN = 0
@@ -27,22 +28,14 @@ class PatternType(IntEnum):
     LITERAL = 3
     PREFIXED = 4
 
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
 
-
-class Permission(IntEnum):
+class Permission(OpenCode):
     """Whether an ACL denies or allows; ANY appears in filters only."""
 
     UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> Permission:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Protocol
 
 from odradek.broker.security.principals import Principal
+from odradek.protocol.codes import OpenCode
 
 
-class AclOperation(IntEnum):
+class AclOperation(OpenCode):
     """An operation that an ACL allows or denies; other numbers become UNKNOWN.
 
     ANY appears in filters of ACLs only, ALL also in ACLs; a request asks for one of the others.
@@ -37,12 +37,8 @@ class AclOperation(IntEnum):
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
 
-
-class ResourceKind(IntEnum):
+class ResourceKind(OpenCode):
     """The kind of a resource (ResourceType); other numbers become UNKNOWN.
 
     ANY appears in filters of ACLs only; a request asks about one of the others.
@@ -56,10 +52,6 @@ class ResourceKind(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> ResourceKind:
-        return cls.UNKNOWN
 
 
 # The name of the one resource of kind CLUSTER (Resource.CLUSTER_NAME).
