@@ -19,7 +19,7 @@ from odradek.broker.orders.java import (
     string_hash,
     uuid_hash,
 )
-from odradek.protocol.pacing import Pace, paced
+from odradek.protocol.pacing import Pace, paced, unpaced
 
 K = TypeVar("K")
 T = TypeVar("T", bound=tuple[str, int])
@@ -37,19 +37,14 @@ def partition_order(keys: Collection[T], pace: Pace = paced) -> list[T]:
 
 def grouped_by_name(keys: Iterable[T], pace: Pace = paced) -> list[tuple[str, list[int]]]:
     """Group partitions by topic name, in HashMap order; those of a topic keep their order."""
-    by_name: dict[str, list[int]] = {}
-    for name, partition in pace(keys):
-        by_name.setdefault(name, []).append(partition)
+    by_name = _by_name(keys, pace)
     return [(name, by_name[name]) for name in hash_order(by_name, pace=pace)]
 
 
-def collected_by_name(keys: Iterable[T]) -> list[tuple[str, list[int]]]:
+def collected_by_name(keys: Collection[T]) -> list[tuple[str, list[int]]]:
     """Group partitions by topic name as Collectors.groupingBy does, by computeIfAbsent."""
-    by_name: dict[str, list[int]] = {}
-    names: HashMapKeys[str] = HashMapKeys(string_hash)
-    for name, partition in keys:
-        names.compute(name)
-        by_name.setdefault(name, []).append(partition)
+    by_name = _by_name(keys, unpaced)
+    names = _computed((name for name, _ in keys), string_hash, unpaced)
     return [(name, by_name[name]) for name in names]
 
 
@@ -74,6 +69,13 @@ def put_numbers(numbers: Collection[int], pace: Pace = paced) -> list[int]:
 def put_ids(topic_ids: Collection[bytes], pace: Pace = paced) -> list[bytes]:
     """Return distinct ids of topics in the order of a HashMap, put in by put."""
     return place_order(topic_ids, uuid_hash, hash_places(len(topic_ids)), pace)
+
+
+def _by_name(keys: Iterable[T], pace: Pace) -> dict[str, list[int]]:
+    by_name: dict[str, list[int]] = {}
+    for name, partition in pace(keys):
+        by_name.setdefault(name, []).append(partition)
+    return by_name
 
 
 def _computed(keys: Iterable[K], hash_of: Callable[[K], int], pace: Pace) -> list[K]:
