@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from asyncio import Future, TimerHandle
-from collections.abc import Callable, Iterable, Sequence
+from asyncio import Future, Task, TimerHandle
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from odradek.broker.coordination.effects import Describable, Producer
 from odradek.protocol.batches import NO_PRODUCER_ID
 from odradek.storage.transactions import Marker
 
+T = TypeVar("T")
 KeyValue = tuple[bytes, bytes | None]
 
 
@@ -88,6 +89,9 @@ class Loop(Protocol):
 
     def create_future(self) -> Future[Any]:
         """Create a future of this loop."""
+
+    def create_task(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        """Begin to run a coroutine."""
 
 
 @dataclass(frozen=True, slots=True)

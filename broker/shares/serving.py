@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from odradek.broker.coordination.seams import Loop
 from odradek.broker.errors import EXPLAINED, code_of, message_of
 from odradek.broker.fetch.purgatory import DelayedFetch, Purgatory
 from odradek.broker.shares import locks
@@ -53,7 +54,7 @@ class Surroundings:
     states: ShareStateCoordinator
     settings: ShareSettings
     purgatory: Purgatory
-    loop: asyncio.AbstractEventLoop
+    loop: Loop
     now_ms: Callable[[], int]  # the time of day
 
 

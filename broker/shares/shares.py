@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from odradek.broker.coordination.seams import InternalTopic, Time
@@ -41,9 +40,10 @@ class Shares:
         config = _state_config(configs.shares)
         self.pruner = StatePruner(topics)
         self.states = ShareStateCoordinator(log, names, config, time=time)
-        loop, now_ms = asyncio.get_running_loop(), time.clock.now_ms
         self.partitions = SharePartitions(
-            Surroundings(topics, self.states, self.settings, purgatory, loop, now_ms)
+            Surroundings(
+                topics, self.states, self.settings, purgatory, time.loop, time.clock.now_ms
+            )
         )
         self.sessions = ShareSessions(
             lambda: configs.shares.group_share_max_share_sessions,
