@@ -54,7 +54,7 @@ check: $(READY_DEV)
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
 mutants: $(READY_DEV)
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.mutants $(FAST)
 
 # The wheel and the source distribution, checked; the wheel serves from an environment of its own.
 dist: $(READY_DEV)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.processes import ROOT, free_port
+from tests.packages import PACKAGES
 
-PACKAGES = sorted(path.name for path in (ROOT / "odradek").iterdir() if path.is_symlink())
 RECORD = "3 euros\n"
 _START_S, _COMMAND_S = 60, 60
 

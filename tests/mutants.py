@@ -1,12 +1,12 @@
 """Plants mistakes, one at a time, and counts those that the tests find: `make mutants`.
 
-    python -m tests.mutants [--count 60] [--seed 1] [--tests FOLDER]
+    python -m tests.mutants -m MARKS [--count 60] [--seed 1] [--tests FOLDER]
 
 A mutant is a copy of the sources in which one operator or number is another. The same seed gives
-the same mutants of the same sources. A mutant is killed when a fast test fails or takes too long:
-first the tests of its package run, then all. Those that survive are printed with their places:
-either a test is missing, or the change makes no difference. `--tests` takes the tests of another
-checkout, to compare two states of them on the same mutants.
+the same mutants of the same sources. A mutant is killed when a test with the marks fails or takes
+too long: first the tests of its package run, then all. Those that survive are printed with their
+places: either a test is missing, or the change makes no difference. `--tests` takes the tests of
+another checkout, to compare two states of them on the same mutants.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.distribution import PACKAGES
+from bench.processes import ROOT
+from tests.packages import PACKAGES
 
-ROOT = Path(__file__).parent.parent
 COPIED = ("odradek", *PACKAGES, "bench", "tests", "docs", "packaging", ".ci")
 TIMEOUT_S = 900
-FAST = "not slow and not kafka and not spark and not interop and not fuzz and not long"
 
 _COMPARED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
@@ -129,20 +128,21 @@ def draw(count: int, seed: int) -> list[Mutant]:
     return drawn
 
 
-def verdict(mutant: Mutant, folder: Path) -> str:
-    """Run the fast tests on a mutant; return the first test that failed, or an empty text."""
+def verdict(mutant: Mutant, folder: Path, marks: str) -> str:
+    """Run the tests with some marks on a mutant; return the first that failed, or nothing."""
     mutant.write(folder)
     try:
-        return failure(folder, f"tests/{mutant.path.parts[0]}") or failure(folder, "tests")
+        own = f"tests/{mutant.path.parts[0]}"
+        return failure(folder, own, marks) or failure(folder, "tests", marks)
     finally:
         shutil.copy(ROOT / mutant.path, folder / mutant.path)
 
 
-def failure(folder: Path, tests: str) -> str:
-    """Run the fast tests of a folder; return the first that failed, or an empty text."""
+def failure(folder: Path, tests: str, marks: str) -> str:
+    """Run the tests of a folder with some marks; return the first that failed, or nothing."""
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-n", "2", "-p", "no:cacheprovider"),
-        *("--hypothesis-profile", "quick", "-m", FAST, tests),
+        *("--hypothesis-profile", "quick", "-m", marks, tests),
     ]
     try:
         done = subprocess.run(
@@ -159,6 +159,7 @@ def failure(folder: Path, tests: str) -> str:
 def main() -> None:
     """Print each mutant with its verdict, and the sums."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("-m", dest="marks", required=True, help="as pytest takes them")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tests", type=Path, default=ROOT / "tests")
@@ -172,10 +173,10 @@ def main() -> None:
             shutil.copytree(source, folder / one, symlinks=True)
         for path in (one for one in ROOT.iterdir() if one.is_file()):
             shutil.copy(path, folder / path.name)
-        if broken := failure(folder, "tests"):
+        if broken := failure(folder, "tests", options.marks):
             sys.exit(f"without a mutant, {broken} fails")
         for mutant in drawn:
-            test = verdict(mutant, folder)
+            test = verdict(mutant, folder, options.marks)
             survived += not test
             print(f"{'killed' if test else 'SURVIVED':8} {mutant}  {test}", flush=True)
     print(f"{len(drawn) - survived} of {len(drawn)} killed, seed {options.seed}")

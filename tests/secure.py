@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from tests.packages import PACKAGES
+
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".secure_cache" / "clean.json"
 BASELINE = ROOT / ".secrets.baseline"
-PACKAGES = ("protocol", "config", "storage", "cleaner", "broker", "cli", "pipeline")
 LOCKS = (
     "requirements.lock", "requirements-build.lock", "requirements-pipeline.lock",
     "requirements-dev.lock", "requirements-fuzz.lock",

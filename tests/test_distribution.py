@@ -13,7 +13,8 @@ import pytest
 
 from bench.processes import ROOT
 from tests.dev_environment import make_environment
-from tests.distribution import PACKAGES, RECORD, plant_foreign_modules, serve_and_produce
+from tests.distribution import RECORD, plant_foreign_modules, serve_and_produce
+from tests.packages import PACKAGES
 
 pytestmark = pytest.mark.slow
 
