@@ -62,6 +62,9 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
     with both_brokers(tmp_path_factory.mktemp("shares"), SETTINGS) as (ours, theirs):
         for port in (ours.port, theirs.port):
             prepare(port)
+            # Kafka creates the topic of the states when it is first asked for their coordinator.
+            with Peer(port) as peer:
+                await_coordinator(peer, SHARE, f"states:{'A' * 22}:0")
         yield ours.port, theirs.port
 
 
@@ -89,9 +92,6 @@ STATES: tuple[tuple[Any, str, str, dict[str, Any]], ...] = (
 def test_states_of_share_partitions(
     both: Both, module: Any, name: str, data: str, fields: dict[str, Any]
 ) -> None:
-    # Kafka creates the topic of these states when it is first asked for their coordinator.
-    for peer in both:
-        await_coordinator(peer, SHARE, f"states:{'A' * 22}:0")
     topic_of, partition_of = getattr(module, f"{data}Data"), module.PartitionData
     for asked in requests("states", KNOWN, KNOWN):
         topics = [
