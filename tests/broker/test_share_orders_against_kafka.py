@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.orders.maps import computed_ids, computed_numbers, put_ids
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
@@ -51,6 +52,7 @@ from tests.broker.test_map_orders_against_kafka import (
 )
 from tests.broker.test_response_orders_against_kafka import KNOWN, same
 from tests.support.asking import SHARE, await_coordinator
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -62,10 +64,26 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
     with both_brokers(tmp_path_factory.mktemp("shares"), SETTINGS) as (ours, theirs):
         for port in (ours.port, theirs.port):
             prepare(port)
-            # Kafka creates the topic of the states when it is first asked for their coordinator.
+            # Kafka creates the topic of the states when it is first asked for their coordinator,
+            # and loads it after it has answered.
             with Peer(port) as peer:
                 await_coordinator(peer, SHARE, f"states:{'A' * 22}:0")
+                wait_until(lambda peer=peer: _has_loaded(peer))  # type: ignore[misc]
         yield ours.port, theirs.port
+
+
+def _has_loaded(peer: Peer) -> bool:
+    request = read_share_group_state.ReadShareGroupStateRequest(
+        group_id="states",
+        topics=[
+            read_share_group_state.ReadStateData(
+                topic_id=bytes(15) + b"1",
+                partitions=[read_share_group_state.PartitionData(partition=0, leader_epoch=0)],
+            )
+        ],
+    )
+    ((result,),) = ([*topic.partitions] for topic in peer.ask(request, 0).results)
+    return bool(result.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @pytest.fixture(name="both")
