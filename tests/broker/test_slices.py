@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.loop.slices import STANDING_MAX, Sliced, Slices
-from odradek.broker.network import dispatch
+from odradek.broker.network import charging
 from odradek.broker.network.serving import Serving
 from odradek.broker.security.quotas import charge
 from odradek.protocol.errors import ErrorCode
@@ -422,7 +422,7 @@ async def test_a_quota_counts_slices_and_not_the_time_between(
     monkeypatch.setattr(Worker, "go_on", take_a_millisecond)
     monkeypatch.setattr(Slices, "_turn", come_a_second_later)
     monkeypatch.setattr(charge, "perf_counter_ns", lambda: clock_ns)
-    monkeypatch.setattr(dispatch, "begin_ns", lambda: clock_ns)
+    monkeypatch.setattr(charging, "begin_ns", lambda: clock_ns)
     async with live(tmp_path) as broker, client(broker) as one:
         # Of all slices together it is below, of all time above.
         for percent, is_above in ((10_000.0, False), (0.001, True)):
