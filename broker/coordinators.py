@@ -1,7 +1,7 @@
 """The coordinators of a broker: of groups, of transactions, and of share groups with their state.
 
-Each keeps its state in an internal topic. This module creates them, and notifies them of changes:
-of settings and features, and of topics that grow or are deleted.
+Each keeps its state in an internal topic. This module creates them, and notifies them of changed
+settings and features, and of topics that grow or are deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output of commands for programs."""
+"""The output of commands in JSON, which other programs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without lines, as all commands print them."""
+"""Tables without borders, as all commands print them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from odradek.config.printable import printable
 
-# Wide enough for any name: output to a pipe is for grep and awk, one row a line.
+# Wide enough for any name: output to a pipe has one row per line, for grep and awk.
 _PIPE_COLUMNS = 10_000
 
 
@@ -24,7 +24,7 @@ def new_table(*, has_header: bool = True) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table without blanks at the ends of lines."""
+    """Print a table without trailing blanks."""
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -32,9 +32,9 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows below titles; a title that ends with ">" has its column aligned to the right.
+    """Print rows below titles; a title that ends with ">" aligns its column to the right.
 
-    None is shown as "-". On a terminal long cells are folded; a pipe gets one line a row.
+    None is shown as "-". A terminal folds long cells; a pipe gets one line per row.
     """
     table = new_table()
     for title in columns:

@@ -11,7 +11,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 @options
 class AclConfig:
-    """The settings of authorization, as they are in force."""
+    """The effective settings of authorization."""
 
     authorizer_class_name: str = option(
         "authorizer.class.name",

@@ -38,7 +38,7 @@ ROLES = ("broker", "controller")
 
 @options
 class BrokerConfig(CleanerOptions, CoordinatorOptions):
-    """The settings of this broker, as they are in force."""
+    """The effective settings of this broker."""
 
     # The broker's identity and addresses.
 

@@ -15,7 +15,7 @@ _PREFIX = "group.consumer."
 
 @options
 class ConsumerConfig:
-    """The settings of consumer groups, as they are in force."""
+    """The effective settings of consumer groups."""
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = option(
         "group.coordinator.rebalance.protocols",

@@ -1,8 +1,8 @@
 """The settings of a group: the options of consumer, share and streams groups.
 
-The broker's options `group.<kind>.min...` and `max...` bound a group's own setting. Where the
-group sets nothing, the broker's option of the same name after "group." applies. Names, bounds,
-texts and the order of checks are those of Kafka's GroupConfig.
+The broker's options `group.<kind>.min...` and `max...` bound a group's own settings. An option
+that the group does not set has the value of the broker's option `group.<option>`. Names, bounds,
+error texts and the order of checks are those of Kafka's GroupConfig.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from odradek.config.values import (
     render,
 )
 
-# The texts that Java's Duration.parse() reads: days, hours, minutes, seconds, each with a sign.
+# The texts that Java's Duration.parse() reads: days, hours, minutes and seconds, each with an
+# optional sign.
 _DURATION = re.compile(
     r"([-+]?)P(?=.)(?:([-+]?\d{1,19})D)?(?:T(?=.)(?:([-+]?\d{1,19})H)?(?:([-+]?\d{1,19})M)?"
     r"(?:([-+]?\d{1,19})(?:[.,](\d{0,9}))?S)?)?",
@@ -49,14 +50,14 @@ def _check_offset_reset(name: str, value: Value) -> None:
 
 
 def reset_duration_ms(reset: str) -> int:
-    """Return how long before now a group with a by_duration offset reset begins."""
+    """Return how long before now a group with the offset reset `by_duration:` begins to read."""
     duration_ns = _duration_ns(reset.removeprefix(_BY_DURATION))
     assert duration_ns is not None, "the setting was checked"
     return duration_ns // 10**6
 
 
 def _duration_ns(text: str) -> int | None:
-    """Read a duration in Java's form that is not negative; return None for other text."""
+    """Parse a duration in Java's form; return None for other texts and negative durations."""
     found = _DURATION.fullmatch(text)
     if not found:
         return None
@@ -106,8 +107,8 @@ GROUP_OPTIONS = (
     ),
     Option(
         "share.auto.offset.reset", Kind.STRING, "latest",
-        "Where a share group begins to read a partition: earliest, latest, or that long before "
-        "now, by_duration:<ISO 8601>.",
+        "Where a share group begins to read a partition: earliest, latest, or "
+        "by_duration:<ISO 8601>, which is that long before now.",
         valid=Validator("", _check_offset_reset), dynamic="cluster-wide",
     ),
     Option(
@@ -149,7 +150,7 @@ _BOUNDED = (
 def check_group(values: Mapping[str, str], broker: Mapping[str, Entry]) -> None:
     """Check a group's own settings; raise ConfigError for those that Kafka would refuse.
 
-    `broker` has the entries of the broker's options, which give the bounds.
+    `broker` has the entries of the broker's options, which set the bounds.
     """
     unknown = next((name for name in values if name not in GROUP_OPTION), None)
     if unknown is not None:
@@ -198,13 +199,13 @@ def _integer(value: object) -> int:
 
 
 def _entry(option: Option, text: str | None, broker: Mapping[str, Entry]) -> Entry:
-    behind = broker.get(f"group.{option.name}")
+    inherited = broker.get(f"group.{option.name}")
     synonyms = (
-        behind.synonyms
-        if behind
+        inherited.synonyms
+        if inherited
         else (Synonym(option.name, option.default_text, Source.DEFAULT),)
     )
-    value = behind.value if behind else option.default_text
+    value = inherited.value if inherited else option.default_text
     if text is not None:
         value = render(option.read(text))
         synonyms = (Synonym(option.name, value, Source.GROUP), *synonyms)

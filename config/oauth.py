@@ -1,4 +1,4 @@
-"""How tokens of an OAuth or OpenID Connect provider are checked (OAUTHBEARER, KIP-768).
+"""Settings for tokens of an OAuth or OpenID Connect provider (OAUTHBEARER, KIP-768).
 
     listener.name.external.sasl.enabled.mechanisms=OAUTHBEARER
     sasl.oauthbearer.jwks.endpoint.url=https://idp.example/realms/main/certs
@@ -59,8 +59,8 @@ class OAuthConfig:
     sasl_oauthbearer_expected_issuer: str | None = option(
         "sasl.oauthbearer.expected.issuer",
         default=None,
-        doc="A token must name this issuer (iss). When this is not set, any issuer will do that "
-        "signs with one of the keys.",
+        doc="A token must name this issuer (iss). When this is not set, any issuer is accepted, "
+        "as long as one of the keys has signed the token.",
     )
     sasl_oauthbearer_clock_skew_seconds: int32 = option(
         "sasl.oauthbearer.clock.skew.seconds",

@@ -13,28 +13,28 @@ from odradek.config.values import at_least, int32
 
 @options
 class QuotaConfig:
-    """The settings of quotas, as they are in force."""
+    """The effective settings of quotas."""
 
     quota_window_num: int32 = option(
         "quota.window.num",
         default=11,
         valid=at_least(1),
-        doc="The number of samples over which the rates of produce, fetch and request quotas are "
-        "measured.",
+        doc="The number of samples over which the rates of produce, fetch, request and connection "
+        "quotas are measured.",
     )
     quota_window_size_seconds: int32 = option(
         "quota.window.size.seconds",
         default=1,
         valid=at_least(1),
         doc="The length of a sample of quota.window.num, and the longest time for which a "
-        "request quota or a connection rate holds a client back at once.",
+        "request quota or a connection rate delays a client each time.",
     )
     controller_quota_window_num: int32 = option(
         "controller.quota.window.num",
         default=11,
         valid=at_least(1),
-        doc="For how many samples a client may save up its quota of changes to topics, to make "
-        "many changes at once.",
+        doc="The number of samples for which a client may save up its quota of changes to topics, "
+        "so that it can make many at once.",
     )
     controller_quota_window_size_seconds: int32 = option(
         "controller.quota.window.size.seconds",
@@ -48,7 +48,7 @@ class QuotaConfig:
         valid=at_least(1),
         dynamic="cluster-wide",
         doc="The number of users, client ids or addresses whose rates the broker remembers, for "
-        "each kind of quota; above that the one idle for the longest begins again.",
+        "each kind of quota; above that, it forgets the one that has been idle for the longest.",
     )
 
 

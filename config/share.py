@@ -20,7 +20,7 @@ _NO_PLUGINS = "Accepted without effect: Java classes cannot be loaded."
 
 @options
 class ShareConfig:
-    """The settings of share groups, as they are in force."""
+    """The effective settings of share groups."""
 
     # Members.
 

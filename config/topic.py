@@ -58,7 +58,7 @@ replica_list = Validator(_REPLICA_LIST, _check_replicas)
 
 @options
 class TopicConfig:
-    """The settings of one topic, as they are in force."""
+    """The effective settings of one topic."""
 
     cleanup_policy: frozenset[str] = option(
         "cleanup.policy",

@@ -1,4 +1,4 @@
-"""The columns of the rows that segment files are read into, one row a record.
+"""The columns of the rows that segment files are read into, one row per record.
 
     key binary, value binary        null where the record has none; a tombstone's value is null
     topic, partition, offset        as Spark's Kafka source has them

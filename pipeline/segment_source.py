@@ -1,12 +1,11 @@
-"""A data source of Spark that reads Kafka's segment files, without a broker.
+"""A Spark data source that reads Kafka's segment files without a broker.
 
     spark.dataSource.register(SegmentsDataSource)
     spark.read.format("odradek-segments").option("path", "/var/lib/kafka").load()
 
-Each segment is one task, which decodes it with the broker's own kernels. The folders must be
-visible under the same path to every machine that Spark runs tasks on, and this package must be
-installed there. pipeline/segment_selection.py has the options and filters,
-pipeline/segment_columns.py the columns.
+Each segment is one task, which decodes it with the broker's own kernels. Every machine that runs
+tasks must have this package installed, and must see the folders at the same path.
+pipeline/segment_selection.py has the options and filters, pipeline/segment_columns.py the columns.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def read_segments(spark: SparkSession, **options: str) -> DataFrame:
     """Read segment files as a table, one row for each record; only the path is required.
 
     The options are those of `pipeline.segment_selection`. Raises Spark's AnalysisException, with
-    the PipelineError in it, when there is nothing to read.
+    the text of the PipelineError in it, when there is nothing to read.
     """
     spark.dataSource.register(SegmentsDataSource)
     return spark.read.format(SegmentsDataSource.name()).options(**options).load()
@@ -52,20 +51,20 @@ class SegmentsDataSource(DataSource):
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> SegmentsReader:
-        """Return the planner and reader of segments; raises PipelineError for unknown columns."""
+        """Return the reader of the segments; raises PipelineError for a column that they lack."""
         for field in schema:
             expected = COLUMNS.get(field.name)
             if field.dataType.simpleString() != expected:
+                hint = f"its type is {expected}" if expected else f"there are {', '.join(COLUMNS)}"
                 raise PipelineError(
-                    f"no column {field.name} {field.dataType.simpleString()}: "
-                    + (f"it is {expected}" if expected else f"there are {', '.join(COLUMNS)}")
+                    f"no column {field.name} of type {field.dataType.simpleString()}: {hint}"
                 )
         nullable = {field.name: field.nullable for field in schema}
         return SegmentsReader(parse_options(self.options), nullable)
 
 
 class SegmentsReader(DataSourceReader):
-    """Plans a task for each segment; Spark sends this object to the workers, where it reads."""
+    """Plans a task for each segment; Spark sends this object to the workers, where read() runs."""
 
     def __init__(self, options: SegmentOptions, nullable: dict[str, bool]) -> None:
         self._options, self._nullable = options, nullable
@@ -74,7 +73,7 @@ class SegmentsReader(DataSourceReader):
             self.pushFilters = _Pushing(self)
 
     def narrow(self, filters: Iterable[Any]) -> list[Any]:
-        """Read only records that pass filters, as far as possible; return the other filters."""
+        """Apply filters to the records to read; return those that are left to Spark."""
         self._selection, left = narrow(self._selection, filters)
         return left
 
@@ -85,7 +84,7 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the records of a segment."""
-        # Spark requests one task where there is none.
+        # When partitions() returns none, Spark still runs one task, without a partition.
         if partition is None or partition.value is None:
             return
         from odradek.pipeline.segment_arrow import arrow_schema
@@ -103,9 +102,9 @@ _PUSHES_FILTERS = hasattr(DataSourceReader, "pushFilters")
 
 
 class _Pushing:
-    """The reader's pushFilters, which Spark calls when spark.sql.python.filterPushdown.enabled.
+    """The reader's pushFilters; Spark calls it if spark.sql.python.filterPushdown.enabled is on.
 
-    While that setting is off, its default, PySpark 4.1 and later refuse to read with a reader
+    While that setting is off, as by default, PySpark 4.1 and later refuse to read with a reader
     whose pushFilters is not the base class's. This object passes for the base class's method.
     """
 

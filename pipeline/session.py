@@ -1,7 +1,7 @@
 """Start a Spark session that can read Kafka, or explain in one line why it did not start.
 
 `open_session` chooses the packages for the installed PySpark, gives Ivy settings and a cache of
-its own (see `pipeline.connector`), and keeps Java's log out of the terminal without ``--debug``.
+its own (see `pipeline.connector`), and without ``--debug`` keeps Java's log out of the terminal.
 """
 
 import collections
@@ -35,10 +35,10 @@ from odradek.pipeline.submitted import (
     submitted_settings,
 )
 
-# The number of Java's last lines that are kept to explain a failed start.
+# The number of the last lines of Java's output that are kept to explain a failed start.
 _KEPT_LINES = 500
 
-# Typed here because PySpark leaves its own unannotated.
+# The type is declared here because PySpark does not annotate this function.
 _launch: Callable[[SparkConf, dict[str, socket.socket]], JavaGateway] = launch_gateway
 
 _MASTER, _JARS, _PACKAGES = "spark.master", "spark.jars", "spark.jars.packages"
@@ -46,7 +46,7 @@ _MASTER, _JARS, _PACKAGES = "spark.master", "spark.jars", "spark.jars.packages"
 _DEFAULTS = {
     _MASTER: "local[2]",
     "spark.driver.memory": "1g",
-    # One Parquet file per shuffle partition and snapshot: Spark's default of 200 suits a cluster.
+    # A snapshot has a Parquet file per shuffle partition. Spark's default of 200 suits a cluster.
     "spark.sql.shuffle.partitions": "4",
     # The rows of a persisted DataFrame that Spark puts together in memory. Its default is 10,000:
     # with records of 100 kB these would take the whole heap.
@@ -56,8 +56,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# A local session needs no network, a cluster whose master listens on loopback has all its machines
-# here, and a container's host name need not resolve.
+# The driver listens on loopback: a local session needs no network, a cluster whose master listens
+# on loopback has all its processes here, and a container's host name need not resolve.
 # Delta Lake reads a table's log with 50 tasks by default, which suits a cluster.
 _LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -68,10 +68,10 @@ _LOCAL_DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The settings to start Spark with: its master, its own settings, the folder of fetched jars.
+    """The options of a session: the master, Spark's settings, and the folder for fetched jars.
 
-    The default ``master`` is spark-submit's, or else this machine. The job needs ``packages`` in
-    addition to Spark's own.
+    The default ``master`` is spark-submit's, or else this machine. ``packages`` are those that the
+    job needs in addition to Spark's own.
     """
 
     cache: Path
@@ -88,7 +88,7 @@ def session_settings(
     version: str,
     submitted: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return every Spark setting of a session; the user's own win, and an empty value unsets one.
+    """Return all Spark settings of a session; the user's win, and an empty value unsets one.
 
     ``submitted`` are the settings of spark-submit, for a session in its Java process: they win
     over all settings except those that the user gave to the command itself.
@@ -107,7 +107,7 @@ def session_settings(
     wanted = settings.get(_PACKAGES, "")
     settings.update(given)
     if wanted and settings.get(_PACKAGES):
-        settings[_PACKAGES] = _together(settings[_PACKAGES], wanted)
+        settings[_PACKAGES] = _with_missing(settings[_PACKAGES], wanted)
     return {name: value for name, value in settings.items() if value}
 
 
@@ -116,25 +116,25 @@ def _is_here(master: str) -> bool:
     return re.match(r"local\b|spark://(localhost|127\.[\d.]+|\[::1\]):", master) is not None
 
 
-def _together(given: str, wanted: str) -> str:
-    """Add a job's packages to the user's, except other versions of the user's packages."""
+def _with_missing(given: str, wanted: str) -> str:
+    """Add a job's packages to the user's, except those of which the user names a version."""
     names = {one.rpartition(":")[0] for one in given.split(",")}
     missing = [one for one in wanted.split(",") if one and one.rpartition(":")[0] not in names]
     return ",".join([given, *missing])
 
 
 def jars_folder(cache: Path, version: str) -> Path:
-    """Return the folder for one Spark version's jars, so that versions never share any."""
+    """Return the folder for the jars of one Spark version; versions never share jars."""
     return cache / f"spark-{version}"
 
 
 def named_jars(jars: str) -> frozenset[str]:
-    """Return the names of the jars that a setting lists, where Spark allows wildcards."""
+    """Return the names of the jars that a setting lists; it may contain wildcards."""
     names: set[str] = set()
-    for entry in filter(None, (one.strip().removeprefix("file://") for one in jars.split(","))):
-        path = Path(entry)
+    for entry in filter(None, map(str.strip, jars.split(","))):
+        path = Path(re.sub("^file:(?://)?", "", entry))
         names.update(jar.name for jar in path.parent.glob(path.name))
-        names.add(path.name)  # it may be on a file system of Spark's, such as s3a://
+        names.add(path.name)  # it may be on a file system that only Spark reads, such as s3a://
     return frozenset(names)
 
 
@@ -143,7 +143,7 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
     """Start a Spark session with the requested packages, and stop it at the end.
 
     The first start on a machine fetches their jars; later ones need no network.
-    Raises PipelineError where there is no suitable Java, the jars cannot be fetched, or Spark
+    Raises PipelineError when there is no suitable Java, the jars cannot be fetched, or Spark
     refuses a setting.
     """
     major = require_java(environ)
@@ -183,8 +183,8 @@ def _silence_traces() -> None:
 
 
 def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> str:
-    """Return one line with the reason why Spark did not start, from the output of Java."""
-    packages = settings.get("spark.jars.packages", "")
+    """Return the reason why Spark did not start, in one line, from the output of Java."""
+    packages = settings.get(_PACKAGES, "")
     folder = settings.get("spark.jars.ivy", "Ivy's cache folder")
     if "unresolved dependency" in report or "download failed" in report:
         # Ivy reports a host it cannot reach as a warning, and then the module as "not found".
@@ -198,19 +198,21 @@ def explain_start(report: str, settings: Mapping[str, str], java_major: int) -> 
         missing = re.search(r"(?:unresolved dependency|download failed): ([^\],]+)", report)
         name = missing[1] if missing else packages
         return (
-            f"Maven Central lacks {name}: pip install pyspark==4.0.0, whose jars are all there, "
-            f"and delete {folder}"
+            f"Maven Central lacks {name}: run pip install pyspark==4.0.0, whose jars are all "
+            f"there, and delete {folder}"
         )
     if "Could not reserve enough space" in report or "Invalid maximum heap size" in report:
-        memory = settings.get("spark.driver.memory", "that much")
-        return f"Java cannot have {memory} of memory: give less by --conf spark.driver.memory=1g"
+        memory = settings.get("spark.driver.memory", "that size")
+        return f"Java refused a heap of {memory}: try --conf spark.driver.memory=1g"
     if "getSubject is" in report or "UnsupportedClassVersionError" in report:
         return f"this Spark does not run on Java {java_major}: install Java 17 or 21"
-    said = [line.strip() for line in report.splitlines() if "Exception" in line or "Error" in line]
-    if not said:
-        return "Spark did not start, and Java gave no reason (--debug shows all of it)"
-    reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", said[0])
-    return f"Spark did not start: {reason[:300]} (--debug shows all of it)"
+    lines = [line.strip() for line in report.splitlines()]
+    errors = [line for line in lines if "Exception" in line or "Error" in line]
+    if not errors:
+        return "Spark did not start, and Java gave no reason (--debug shows its output)"
+    first = errors[0]
+    reason = re.sub(r"^Exception in thread \S+ |(?:\w+\.)+(?=\w+(?:Exception|Error))", "", first)
+    return f"Spark did not start: {reason[:300]} (--debug shows Java's output)"
 
 
 def _choose_python(master: str) -> None:
@@ -224,10 +226,10 @@ def _choose_python(master: str) -> None:
 
 
 def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
-    """Start Spark; Java's output goes to the log, or without one to the terminal."""
-    left = SparkContext._gateway
-    if left is not None and left.proc is not None and not _serves(left, settings):
-        _end(left)
+    """Start Spark; Java's output goes to the log, or to the terminal if there is none."""
+    previous = SparkContext._gateway
+    if previous is not None and previous.proc is not None and not _serves(previous, settings):
+        _end(previous)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:
         SparkContext(conf=conf)
@@ -243,14 +245,14 @@ def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
 def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
     """Return whether the Java process of an earlier session was started with these settings.
 
-    Packages and memory, among others, take effect only at its start.
+    Packages and memory, among other settings, take effect only when Java starts.
     """
     properties = gateway.jvm.System.getProperties()
     return all(properties.getProperty(name) == value for name, value in settings.items())
 
 
 def _end(gateway: JavaGateway) -> None:
-    """End this process's Java, so that another may start: a process has one at most."""
+    """End this process's Java, so that another can start: PySpark allows one per process."""
     gateway.shutdown()
     gateway.proc.stdin.close()  # Java ends with its input
     gateway.proc.wait()
@@ -261,8 +263,8 @@ def _end(gateway: JavaGateway) -> None:
 class _JavaLog:
     """The last lines that Java printed.
 
-    A socket pair rather than a file, so that a session that runs for months fills no disk; a
-    thread empties it, so that Java never waits for a reader.
+    Java writes to a socket pair, not to a file, so that a session of months does not fill the
+    disk. A thread empties it, so that Java never waits for a reader.
     """
 
     def __init__(self) -> None:
@@ -281,7 +283,7 @@ class _JavaLog:
             yield theirs
 
     def text(self) -> str:
-        """Return the kept lines; after Java has ended, they include its last line."""
+        """Return the kept lines; once Java has ended, they include its last one."""
         if self._reader is not None:
             self._reader.join(timeout=2)
         return "\n".join(self._lines)

@@ -1,4 +1,4 @@
-"""Codes of Kafka's protocol that may get new numbers."""
+"""Enums of Kafka's protocol to which later versions may add codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class OpenCode(IntEnum):
-    """A code that has a member UNKNOWN, which numbers without a member become."""
+    """An enum with a member UNKNOWN, which stands for each number that has no member."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:

@@ -1,7 +1,8 @@
-"""The partition of a key by Kafka's default partitioner: murmur2 of the key, modulo the count.
+"""Kafka's default partition of a key: murmur2 of the key, modulo the number of partitions.
 
-Murmur2 is Austin Appleby's hash; the seed and the step to a partition are those of Kafka's
-Utils.murmur2 and BuiltInPartitioner.partitionForKey. Other clients may use other partitioners.
+Murmur2 is Austin Appleby's hash; the seed, and the step from a hash to a partition, are those of
+Kafka's Utils.murmur2 and BuiltInPartitioner.partitionForKey. Other clients may use other
+partitioners.
 """
 
 from __future__ import annotations

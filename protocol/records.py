@@ -37,7 +37,7 @@ from odradek.protocol.records_plain import (
     Validation,
 )
 
-# The columns of a scan's table, one row a record.
+# The columns of a scan's table, one row per record.
 (
     SCAN_START,
     SCAN_END,

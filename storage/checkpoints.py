@@ -1,4 +1,4 @@
-"""Checkpoint files: one offset a partition, in Kafka's text format.
+"""Checkpoint files: one offset per partition, in Kafka's text format.
 
     0                          version
     2                          count of the lines that follow
@@ -41,9 +41,9 @@ def write_offsets(fs: FileSystem, path: Path, offsets: Mapping[TopicPartition, i
 
 
 def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
-    """Read a checkpoint file; an absent one is empty.
+    """Read a checkpoint file; a missing file counts as empty.
 
-    Raises CorruptFile for one that is not whole.
+    Raises CorruptFile for a file that is not whole.
     """
     if not fs.exists(path):
         return {}
@@ -64,7 +64,7 @@ def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
 def read_lines(fs: FileSystem, path: Path, version: str) -> list[str]:
     """Read the entries of a text checkpoint: version, count, then as many lines.
 
-    Raises CorruptFile, whose position is the line's number.
+    Raises CorruptFile. Its position is the number of a line, or of a byte that is not text.
     """
     try:
         lines = fs.read_bytes(path, _SIZE_MAX).decode().splitlines()

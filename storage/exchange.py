@@ -1,4 +1,4 @@
-"""Replaces segments by cleaned ones, in steps that a crash cannot break.
+"""Replaces segments with cleaned ones, in steps that a crash cannot break.
 
 Kafka's order (LocalLog.replaceSegments): first the new files, complete and durable as .cleaned,
 are renamed to .swap, the one with the highest offset first; then the old ones to .deleted; then

@@ -3,8 +3,8 @@
 The event loop owns it: only the loop appends, rolls, trims and swaps. storage/readable_log.py has
 the part that reads.
 
-1. `segments` is replaced and never mutated; only the last one, which is active, grows.
-2. Offsets are given once and in order: `log_end_offset` never goes back.
+1. `segments` is replaced and never mutated; only its last segment, the active one, grows.
+2. Offsets are assigned once and in order: `log_end_offset` never goes back.
 3. `log_start_offset` never goes back, and never passes the end.
 4. An append that is refused, or fails, leaves no part of its batch in the log.
 5. All batches before `recovery_point` are on the disk.
@@ -69,13 +69,13 @@ class Log(ReadableLog):
         self._is_half_rolled = False
         # The step that the next flush must take, once the log has moved (storage.moving).
         self._handover: Callable[[], None] | None = None
-        # Called after an append with its bytes and records (to wake readers), and after a roll
-        # (to flush the sealed segment).
+        # Called after an append with its bytes and its number of records, to wake readers.
         self.on_append: Callable[[Log, int, int], None] | None = None
         # Called when the end of a transaction has moved the last stable offset forward.
         self.on_stable: Callable[[Log], None] | None = None
+        # Called after a roll, to flush the sealed segment.
         self.on_roll: Callable[[Log], None] | None = None
-        # Called with the paths of files to remove, and the time: after file.delete.delay.ms.
+        # Called with files to remove and the time to do so, file.delete.delay.ms from now.
         self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
 
     def follow(self, directory: Path) -> None:
@@ -104,7 +104,7 @@ class Log(ReadableLog):
         """Check a client's batch, except for its place in the log; may run in a thread.
 
         The allowance is shared by all batches of the request. Raises the StorageError that says
-        why the batch is refused, and TooLaborious.
+        why the batch is refused, or TooLaborious.
         """
         return check_batch(
             records, self.config, now_ms, self.name, from_client=True, allowance=allowance
@@ -116,7 +116,7 @@ class Log(ReadableLog):
         """Append a batch that was checked; its base offset and leader epoch are overwritten.
 
         Raises the StorageError that says why the batch is refused; then no part of it is in the
-        log. A repeated batch of an idempotent producer is answered with its first offsets.
+        log. A batch that an idempotent producer repeats gets the offsets of the first time.
         """
         batch = checked.header
         marker = None
@@ -138,7 +138,7 @@ class Log(ReadableLog):
         active = self.segments[-1]
         reason = must_roll(config, active, size, last_offset, max_timestamp, now_ms)
         if reason is not None or self._is_half_rolled:
-            self.roll(now_ms, reason or "begun before")
+            self.roll(now_ms, reason or "an earlier roll failed")
             active = self.segments[-1]
         patch_base_offset_and_epoch(checked.data, 0, base_offset, self.leader_epoch)
         aborted = self.producers.aborted_by(marker, base_offset) if marker is not None else None
@@ -170,7 +170,7 @@ class Log(ReadableLog):
         old = self.active
         if old.size_bytes == 0:
             return
-        # A failed attempt may leave files of the new segment, which say that the old ends here.
+        # A failed roll may leave files of the new segment, which imply that the old one ends here.
         self._is_half_rolled = True
         old.seal()
         self.producers.write_snapshot(self.log_end_offset)
@@ -193,10 +193,10 @@ class Log(ReadableLog):
         return made
 
     def _repeat(self, repeated: RememberedBatch) -> Appended:
-        """Answer a batch that an idempotent producer sent again as the first time.
+        """Answer a batch that an idempotent producer repeats as it was answered the first time.
 
-        As in Kafka its largest timestamp is returned as the append time, even if the producer set
-        it.
+        As in Kafka, its largest timestamp is returned as the append time, even if the producer
+        set it.
         """
         return Appended(
             repeated.first_offset, repeated.last_offset, repeated.timestamp, is_duplicate=True
@@ -228,7 +228,7 @@ class Log(ReadableLog):
 
     @property
     def must_flush(self) -> bool:
-        """Whether as many records as flush.messages are not on the disk yet."""
+        """Whether flush.messages records, or more, are not on the disk yet."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def flushed(self, end_offset: int) -> None:
@@ -268,7 +268,7 @@ class Log(ReadableLog):
         if self._directory_dirty:
             # If a crash kept the removals and lost the later segments, offsets would go back.
             self._fs.sync_directory(self.directory)
-        # First of all: a start offset that the epochs do not have is taken for damage.
+        # The epochs come first: to recovery, a start offset that they do not have is damage.
         start_offset = max(self.log_start_offset, kept[0].base_offset)
         self._epochs.truncate_start(start_offset)
         self.log_start_offset = start_offset
@@ -285,7 +285,7 @@ class Log(ReadableLog):
     def replace_segments(
         self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
     ) -> None:
-        """Replace segments by the cleaned ones that were made from them, at once.
+        """Replace segments with the cleaned ones that were made from them, in one call.
 
         Raises StaleSegments and DiskFailure.
         """
@@ -295,10 +295,10 @@ class Log(ReadableLog):
     def begin_exchange(
         self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int
     ) -> Exchange:
-        """Begin to replace old segments by cleaned ones; carry_out() continues.
+        """Begin to replace old segments with cleaned ones; carry_out() continues.
 
-        `new` have the suffix .cleaned and are flushed. A crash cannot break the exchange, see
-        storage.exchange. Raises StaleSegments when any of `old` is no longer part of the log,
+        `new` have the suffix .cleaned and are flushed. A crash cannot break the exchange (see
+        storage.exchange). Raises StaleSegments when any of `old` is no longer part of the log,
         and DiskFailure.
         """
         if self.is_closed or self._place_of(old) is None:
@@ -385,7 +385,7 @@ class Log(ReadableLog):
         self._handover = handover
 
     def close(self) -> None:
-        """Make everything durable, with a snapshot of the producers, as the last operation."""
+        """Make everything durable, with a snapshot of the producers; the log is not used again."""
         self._settle_exchange()
         self.active.seal()
         for segment in self.segments[self._first_unflushed() :]:

@@ -1,15 +1,15 @@
-"""Moves a log to another log directory, while it is appended to and read.
+"""Moves a log to another log directory while clients append to it and read it.
 
     a/orders-0/                          b/orders-0.81d7…-future/
       00000000000000000000.log    copied   00000000000000000000.log
       00000000000000008192.log    copied   00000000000000008192.log
       00000000000000009000.log  appended
 
-A thread copies sealed segments, with their indexes and snapshots. When they are copied the active
-segment is sealed and copied too, and so on, until little is left. The owner of the log copies and
-syncs the rest at once, and the log continues in the copy: its directory is renamed to `orders-0`,
-and all later appends go there. The next flush makes that name durable and moves the old directory
-away; only then do the later appends count as durable.
+A thread copies sealed segments, with their indexes and snapshots. When they are copied, the active
+segment is sealed and copied too, and so on, until little is left. Then the log's owner copies and
+syncs the rest while the log waits, and the log continues in the copy: the copy's directory is
+renamed to `orders-0`, and all later appends go there. The next flush makes that name durable and
+moves the old directory away; only then do the later appends count as durable.
 
 A crash can leave:
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20
 # The last bytes, up to this size, are copied while the log waits.
 TAIL_BYTES_MAX = 256 << 10
-# Kafka's default of index.interval.bytes: damage to an index entry costs little then.
+# Kafka's default of index.interval.bytes, for the indexes that _end() builds in memory and drops.
 _INDEX_INTERVAL_BYTES = 4096
 
 
@@ -125,12 +125,12 @@ class Copy:
                 raise CopyCancelled(f"the move of {self.log.name} was cancelled")
             data = reader.read(position, min(_CHUNK_BYTES, source.size_bytes - position))
             if not data:
-                raise DiskFailure(source.path(LOG), OSError("the file has been cut"))
+                raise DiskFailure(source.path(LOG), OSError("the file ends too soon"))
             self.size_bytes += writer.append(position, (data,))
         self._fs.set_modified_ms(target, source.modified_ms)
         made = Segment(self._fs, self.directory, source.base_offset)
         made.created_ms, made.roll_jitter_ms = source.created_ms, source.roll_jitter_ms
-        # Looked up here, as it may need a read.
+        # Looked up now and kept, because the lookup may read the disk.
         _ = made.next_offset, made.max_timestamp, made.first_timestamp()
         return made, [*files, target]
 
@@ -160,8 +160,8 @@ class Copy:
         files: list[Path] = []
         for source in self.next_work().missing:  # the segment that was just sealed
             self._copied[source], files = self._copy(source)
-            # The log waits for the disk this once: a flush of the old directory may be under way,
-            # and a crash must not leave a copy without these batches but with later ones.
+            # Only here does the log wait for the disk: a flush of the old directory may be under
+            # way, and a crash must not leave a copy that lacks these batches but has later ones.
             self._copied[source].sync_batches()
             self._fs.sync_directory(self.directory)
         sealed, active = log.segments[:-1], log.active
@@ -191,7 +191,7 @@ class Copy:
 
 
 def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
-    """Keep one directory of each log that a crash left in two, before they are read."""
+    """Keep one directory of each log that a crash left in two; runs before logs are loaded."""
     homes: dict[tuple[str, int, bytes], list[LogDirectory]] = {}
     for home in directories:
         for (topic, number), topic_id in home.partitions_at_start.items():
@@ -215,9 +215,9 @@ def settle(fs: FileSystem, directories: Sequence[LogDirectory]) -> None:
 
 
 def _end(fs: FileSystem, directory: Path) -> tuple[int, int]:
-    """Return a log's last leader epoch and the end of its intact batches; reads all of it.
+    """Return a log's last leader epoch and the end of its intact batches; reads the whole log.
 
-    A start after a crash begins an epoch: the log with the later one has been in use since.
+    Each start after a crash begins an epoch: the directory with the later one was in use since.
     """
     epochs = LeaderEpochs(fs, directory)
     with contextlib.suppress(CorruptFile):

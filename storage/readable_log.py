@@ -86,7 +86,7 @@ class ReadableLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for read_committed consumers: the first open transaction's start, if any."""
+        """The end for read_committed consumers: the first open transaction, or the log's end."""
         offset = self.producers.first_open_offset
         return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
 
@@ -109,12 +109,12 @@ class ReadableLog:
         is_committed: bool = False,
         may_wait: bool = True,
     ) -> Slice | None:
-        """Find the batches from the one that holds an offset on, up to size_max bytes.
+        """Find up to size_max bytes of batches, beginning with the batch that holds an offset.
 
-        With `is_committed`, only batches before the last stable offset. None when there is
+        With `is_committed`, they end at the last stable offset. Returns None when there is
         nothing to read yet, or when the first batch alone is larger than size_max and
-        at_least_one is False. Raises OffsetOutOfRange; CorruptFile for damage in the way;
-        NotCached when it would have to wait for the disk and may not.
+        `at_least_one` is False. Raises OffsetOutOfRange; CorruptFile for damage in the way;
+        NotCached when the read would have to wait for the disk and `may_wait` is False.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
@@ -156,8 +156,9 @@ class ReadableLog:
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734).
 
-        As in Kafka it may be a record before the log's start, as long as its segment exists. It
-        is the first record where none has a timestamp, except in the format without timestamps.
+        As in Kafka, it may be a record before the log's start, as long as its segment exists.
+        When no record has a timestamp, it is the first record; but None when that record has
+        the format without timestamps (magic 0).
         """
         largest = max(segment.max_timestamp for segment in self.segments)
         size_max = self.config.max_decompressed_message_bytes
@@ -168,11 +169,11 @@ class ReadableLog:
         return self._epochs.end_offset(epoch, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """Return the leader epoch that wrote an offset."""
+        """Return the leader epoch in which the record at an offset was written."""
         return self._epochs.epoch_of(offset)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Read every intact batch from an offset on, waiting for the disk: for replay.
+        """Read every intact batch from an offset on, for replay; waits for the disk.
 
         Damaged parts are logged and left out.
         """

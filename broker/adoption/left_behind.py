@@ -1,4 +1,4 @@
-"""Describes the parts of a Kafka cluster that are not taken over, so that nobody misses them."""
+"""Describes the parts of a Kafka cluster that are not taken over, so that none goes unnoticed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWNERS = {
 
 
 def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
-    """Iterate over the parts of the metadata that are not taken over, each with its meaning."""
+    """Iterate over the parts of the metadata that are not taken over, each with a note on it."""
     users = strange_users(image)
     if users:
         note = f"of {some(users)}; Odradek does not know their mechanism"
@@ -40,23 +40,20 @@ def left_behind(image: ClusterImage, node_id: int) -> Iterator[tuple[str, str]]:
             yield f"settings of {owner} {name}", some(sorted(settings))
     levels = [f"{name}={level}" for name, level in sorted(image.features.items()) if level]
     if levels:
-        yield (
-            "feature levels",
-            f"{', '.join(levels)}; Odradek has its own",
-        )
+        yield "feature levels", f"{', '.join(levels)}; Odradek has its own"
 
 
 def left_of_groups(groups: GroupCounts) -> Iterator[tuple[str, str]]:
-    """Iterate over the groups whose members' state is not taken over, each with its meaning."""
+    """Iterate over the kinds of groups of which some state is not taken over, each with a note."""
     kept = {
-        "consumer": "their offsets are kept, their members join again",
+        "consumer": "their offsets are kept, and their members join again",
         "share": "the state of unacknowledged records is left behind",
-        "streams": "their offsets are kept, their tasks are assigned again",
+        "streams": "their offsets are kept, but Odradek has no streams groups",
     }
-    for kind, meaning in kept.items():
+    for kind, note in kept.items():
         names = groups.by_type.get(kind, ())
         if names:
-            yield counted(len(names), f"{kind} group"), f"{some(names)}; {meaning}"
+            yield counted(len(names), f"{kind} group"), f"{some(names)}; {note}"
 
 
 def remarks(
@@ -65,7 +62,10 @@ def remarks(
     directories: Sequence[FoundDirectory],
     torn_bytes: int,
 ) -> Iterator[str]:
-    """Iterate over remarks for an operator, before the data is served; `taken` has topic ids."""
+    """Iterate over the remarks that an operator should read before the data is served.
+
+    `taken` has the ids of the topics that are taken over.
+    """
     copies = [
         topic.name
         for topic in image.topics.values()
@@ -74,13 +74,13 @@ def remarks(
     ]
     if copies:
         yield (
-            f"{some(sorted(copies))}: there were replicas on other brokers, and will be none. "
+            f"{some(sorted(copies))}: other brokers have replicas, which get no more updates. "
             "Make sure that no other broker of the cluster still runs"
         )
     if len(image.controllers) > 1:
         yield (
-            f"{len(image.controllers)} controllers shared this metadata: if this is not the copy "
-            "of the controller that led last, the latest changes may be missing"
+            f"{len(image.controllers)} controllers shared this metadata: unless this copy is from "
+            "the last controller to lead, the latest changes may be missing"
         )
     if torn_bytes:
         yield (
@@ -89,7 +89,7 @@ def remarks(
         )
     for directory in directories:
         for name in directory.leftovers:
-            yield f"{directory.path / name} was not finished by Kafka: it is left alone"
+            yield f"{directory.path / name} was not finished by Kafka: it is left as it is"
         open_in = [f"{one.topic}-{one.number}" for one in directory.partitions
                    if one.open_transactions]  # fmt: skip
         if open_in:
@@ -100,7 +100,7 @@ def remarks(
 
 
 def some(names: Iterable[str]) -> str:
-    """Join the first few names, and add the number of the others."""
+    """Join the first few names, and append the number of the others."""
     names = list(names)
     shown = ", ".join(islice(names, _NAMES_SHOWN_MAX))
     more = len(names) - _NAMES_SHOWN_MAX
@@ -108,7 +108,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a number with its word, in the plural unless it is 1."""
+    """Return a count with its noun, in the plural unless the count is 1."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 

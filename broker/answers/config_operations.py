@@ -1,7 +1,7 @@
-"""Changes of settings that clients ask for: checked here, carried out by Configs and Topics.
+"""Changes of settings that clients request: checked here, carried out by Configs and Topics.
 
 AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs changes single ones
-(KIP-339). Checks, their order and their words are those of Kafka's ConfigAdminManager and
+(KIP-339). The checks, their order and their messages are those of Kafka's ConfigAdminManager and
 ConfigurationControlManager.
 """
 
@@ -44,7 +44,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Changes of a resource's settings; with `replaces_all` it loses the settings not named."""
+    """Changes of a resource's settings; `replaces_all` removes the settings not named."""
 
     resource_type: int
     resource_name: str
@@ -65,14 +65,14 @@ async def carry_out(
     *,
     validate_only: bool,
 ) -> list[Explained | None]:
-    """Edit resources, each as a whole or not at all; None stands for a change that was made.
+    """Edit resources, each as a whole or not at all; return the error of each wish, or None.
 
     `refusal` takes the type and name of a resource, and returns the error code if the client may
     not change it.
     """
     outcomes: dict[tuple[int, str], Explained | None] = {}
-    of_topics: dict[str, Alteration] = {}
-    of_others: dict[Resource, Alteration] = {}
+    topic_changes: dict[str, Alteration] = {}
+    other_changes: dict[Resource, Alteration] = {}
     times = Counter(wish.key for wish in paced(wishes))
     for wish in paced(wishes):
         try:
@@ -98,29 +98,29 @@ async def carry_out(
             _check_lists(wish)
             if wish.resource_type == ResourceType.TOPIC:
                 _check_topic(wish)
-                of_topics[wish.resource_name] = alteration(wish)
+                topic_changes[wish.resource_name] = alteration(wish)
             elif wish.resource_type in KINDS:
                 resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
-                of_others[resource] = alteration(wish)
+                other_changes[resource] = alteration(wish)
             else:
                 await configs.alter(
                     wish.resource_name, alteration(wish), validate_only=validate_only
                 )
         except EXPLAINED as error:
             outcomes[wish.key] = error
-    if of_others:
-        changed = await configs.resources.alter(of_others, validate_only=validate_only)
+    if other_changes:
+        changed = await configs.resources.alter(other_changes, validate_only=validate_only)
         for one, outcome in paced(changed.items()):
             outcomes[one.type, one.name] = outcome
-    if of_topics:
-        done = await topics.alter_configs(of_topics, validate_only=validate_only)
+    if topic_changes:
+        done = await topics.alter_configs(topic_changes, validate_only=validate_only)
         for name, outcome in paced(done.items()):
             outcomes[ResourceType.TOPIC, name] = outcome
     return [outcomes[wish.key] for wish in paced(wishes)]
 
 
 def alteration(wish: Wish) -> Alteration:
-    """Return the function from a resource's present settings to its new ones."""
+    """Return a function that computes a resource's new settings from its present ones."""
 
     def alter(present: Mapping[str, str]) -> Mapping[str, str]:
         altered = {} if wish.replaces_all else dict(present)
@@ -139,7 +139,7 @@ def alteration(wish: Wish) -> Alteration:
 
 
 def _check(wish: Wish, configs: Configs) -> None:
-    """Refuse a wish that is wrong whatever the present settings are, in Kafka's order."""
+    """Refuse a wish that is wrong regardless of the present settings, in Kafka's order."""
     if len({operation.name for operation in paced(wish.operations)}) < len(wish.operations):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [
@@ -148,7 +148,7 @@ def _check(wish: Wish, configs: Configs) -> None:
     if missing:
         message = f"Null value not supported for : {', '.join(missing)}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    # Levels of loggers are changed one by one; the older API does not know them.
+    # AlterConfigs, the older API, does not know loggers.
     is_known = wish.resource_type in set(ResourceType)
     if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
         message = f"Unknown resource type {wish.resource_type}"
@@ -162,10 +162,11 @@ def _check(wish: Wish, configs: Configs) -> None:
 
 
 def _failure(wishes: Iterable[Wish]) -> Refusal | None:
-    """Return the error of all wishes but those of loggers after an unknown operation, or None.
+    """Return the error that an unknown operation causes, or None.
 
-    Kafka's controller fails then, and gives the code alone. A wish with a list operation on an
-    option that is no list gets that error first.
+    Kafka's controller then fails for all wishes but those of loggers, and answers with the code
+    alone. A wish that also has a list operation on an option that is not a list does not cause
+    this: Kafka refuses it for the list operation first.
     """
     for wish in paced(wishes):
         unknown = _unknown_operation(wish)
@@ -225,7 +226,7 @@ def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
 
 def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]) -> str:
     option = _check_list(operation, resource_type)
-    # A list that is not set begins as the declared default, whatever the broker's setting is.
+    # A list that is not set starts from the declared default, not from the broker's setting.
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
     assert operation.value is not None
@@ -245,8 +246,8 @@ def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]
 
 
 def _check_list(operation: Edit, resource_type: int) -> Option:
-    """Return the option that a value is added to or removed from; refuse one that is no list."""
-    # Kafka has no lists among the settings of groups and of client metrics.
+    """Return the option that a list operation changes; refuse one that is not a list."""
+    # Kafka's controller knows no lists among the settings of groups and of client metrics.
     option = _OPTIONS.get(resource_type, {}).get(operation.name)
     if option is not None and option.kind is Kind.LIST:
         return option

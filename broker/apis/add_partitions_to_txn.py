@@ -1,10 +1,10 @@
 """AddPartitionsToTxn (24): add partitions to transactions, or verify that they were added.
 
-Up to version 3 a client sends it for its own transaction; from version 4 on a broker sends it for
-any number of them. All partitions of a transaction are added, or none: when one partition fails,
-the others get OPERATION_NOT_ATTEMPTED.
+Up to version 3 a client sends the request for its own transaction; from version 4 on a broker
+sends it for any number of them. All partitions of a transaction are added, or none: when one
+partition fails, the others get OPERATION_NOT_ATTEMPTED.
 
-Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: several transactions, asked by
+Versions 0 to 5. v2: PRODUCER_FENCED (KIP-588). v3: flexible. v4: several transactions, sent by
 brokers (KIP-890). v5: TRANSACTION_ABORTABLE.
 """
 
@@ -32,7 +32,7 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 )
 from odradek.protocol.pacing import paced
 
-# Clients of this version and later know PRODUCER_FENCED.
+# From this version on, clients know PRODUCER_FENCED.
 _FENCED_SINCE = 2
 _BROKERS_SINCE = 4
 
@@ -42,7 +42,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 async def handle(
     services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to each transaction."""
+    """Add partitions to each transaction, or verify that they were added."""
     if context.api_version >= _BROKERS_SINCE:
         if not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(
@@ -77,13 +77,13 @@ async def _results(
         return _alike(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     permitted = _permitted(context, asked) if is_client else None
     errors: dict[TopicPartition, ErrorCode] = {}
-    has_unknown = False
+    has_failed = False
     for topic in paced(asked.topics):
         for partition in paced(topic.partitions):
             one = TopicPartition(topic.name, partition)
             errors[one] = error = _problem(services, one, permitted)
-            has_unknown |= error is not ErrorCode.NONE
-    if has_unknown:
+            has_failed |= error is not ErrorCode.NONE
+    if has_failed:
         for one in paced(list(errors)):
             errors[one] = errors[one] or ErrorCode.OPERATION_NOT_ATTEMPTED
         return _by_topic(errors, table_of(errors))
@@ -93,18 +93,18 @@ async def _results(
         for one in paced(list(errors)):
             errors[one] = coordinator.verify(asked.transactional_id, producer, one)
         return _by_topic(errors, partition_order(errors))
-    added = coordinator.add_partitions(
+    answer = coordinator.add_partitions(
         asked.transactional_id,
         producer,
         dict.fromkeys(paced(errors)),
         version=EPOCH_RAISED_SINCE if context.api_version >= _BROKERS_SINCE else 0,
     )
-    error = await added if isinstance(added, Awaitable) else added
+    error = await answer if isinstance(answer, Awaitable) else answer
     return _alike(asked, known_error(error, context.api_version, _FENCED_SINCE))
 
 
 def _permitted(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Set[str]:
-    """Return the topics that a client may write to. No client may write to internal ones."""
+    """Return the topics that a client may write to; internal topics are never among them."""
     # Each partition counts as a reference to its topic.
     names = (topic.name for topic in asked.topics for _ in paced(topic.partitions))
     named = (name for name in paced(names) if name not in topic_names.INTERNAL)

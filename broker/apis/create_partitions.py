@@ -1,4 +1,4 @@
-"""CreatePartitions (37): add partitions to topics. They cannot be removed again.
+"""CreatePartitions (37): add partitions to topics. Partitions cannot be removed again.
 
 Versions 0 to 3. v2: flexible. v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
@@ -23,18 +23,18 @@ from odradek.protocol.messages.create_partitions import (
 )
 from odradek.protocol.pacing import paced
 
-# From this version on a client understands that it must retry later (KIP-599).
+# From this version on, clients know THROTTLING_QUOTA_EXCEEDED and retry later (KIP-599).
 _STRICT_SINCE = 3
 
 
 async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Enlarge each topic where possible; refuse a name that comes twice (ControllerApis)."""
+    """Enlarge each topic where possible; refuse a topic that is named twice (ControllerApis)."""
     times = Counter(one.name for one in paced(request.topics))
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name in hash_order(_named_twice(times), pace=paced)]
-    # In the order of Kafka's set: it decides which topic's partitions are too many for a request.
+    # In the order of Kafka's HashSet: it decides which topics still fit within the limits.
     names = hash_order(times, pace=paced)
     once = [name for name in paced(names) if times[name] == 1]
     permitted = context.permitted(AclOperation.ALTER, ResourceKind.TOPIC, once)

@@ -1,4 +1,4 @@
-"""DeleteGroups: remove empty groups and their offsets.
+"""DeleteGroups (42): remove empty groups and their offsets.
 
 Versions 0 to 2. v2: flexible.
 """
@@ -41,9 +41,9 @@ async def handle(
         for _, some in paced(groupby(asked, groups.partition_of))
         for group_id in paced(_in_order(services, list(paced(some)), errors))
     ]
-    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
     results += [
-        DeletableGroupResult(group_id=group_id, error_code=refused)
+        DeletableGroupResult(group_id=group_id, error_code=denied)
         for group_id in paced(names)
         if group_id not in permitted
     ]
@@ -53,7 +53,7 @@ async def handle(
 def _in_order(
     services: Services, group_ids: list[str], errors: Mapping[str, ErrorCode]
 ) -> Iterable[str]:
-    """Sort the groups of a partition as Kafka does: first a map of the share groups in error.
+    """Sort the groups of a partition as Kafka does: share groups that failed come first.
 
     Kafka's source: GroupCoordinatorService.updateResponseAndGetNonErrorGroupList.
     """
@@ -64,7 +64,8 @@ def _in_order(
     ]
     kept = set(refused)
     others = [group_id for group_id in paced(group_ids) if group_id not in kept]
-    # Kafka puts refused groups into a map one by one, and takes the others out of a copy of all.
+    # Kafka puts the refused groups into a map one by one. The others are left in a set that is
+    # created from all groups at once.
     room = max(copied_capacity(len(group_ids)), 16)
     return [*hash_order(refused, pace=paced), *hash_order(others, capacity=room, pace=paced)]
 

@@ -39,7 +39,7 @@ async def handle(
     asked = [topic.topic_name for topic in paced(request.topics)]
     permitted = context.permitted(AclOperation.READ, ResourceKind.TOPIC, asked)
     names = [name for name in paced(asked) if name in permitted]
-    # Unknown topics are left out: the decision is made in one piece, and should be short.
+    # Unknown topics are left out: the coordinator decides without a pause, and should be fast.
     known = _once_or_twice(name for name in paced(names) if services.topics.get(name) is not None)
     deleting, failures = await services.share_groups.delete_offsets(request.group_id, known)
     if deleting.error is not ErrorCode.NONE:
@@ -56,7 +56,9 @@ async def handle(
     ]
     failed: list[DeleteShareGroupOffsetsResponseTopic] = []
     # Kafka fills one map of topics from another, and looks a topic up for each of its partitions.
-    looked_at = (one for one, some in paced(deleting.topics.items()) for _ in some)
+    looked_at = (
+        topic_id for topic_id, partitions in paced(deleting.topics.items()) for _ in partitions
+    )
     for topic_id in paced(put_ids(computed_ids(looked_at))):
         topic = services.topics.by_id(topic_id)
         answer = DeleteShareGroupOffsetsResponseTopic(
@@ -86,7 +88,10 @@ async def handle(
 
 
 def _once_or_twice(names: Iterable[str]) -> list[str]:
-    """Drop a name from its third time on: the second deletes a topic that is being deleted."""
+    """Drop a name from its third mention on, which would change nothing.
+
+    The second mention counts, as in Kafka: it deletes a topic that is already being deleted.
+    """
     times: Counter[str] = Counter()
     kept = []
     for name in paced(names):

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40): end a token's life, now or soon.
+"""ExpireDelegationToken (40): let a token expire, at once or after a period.
 
 Kafka's sources: KafkaApis.handleExpireTokenRequest,
 DelegationTokenControlManager.expireDelegationToken.
@@ -22,7 +22,7 @@ from odradek.protocol.messages.expire_delegation_token import (
 async def handle(
     services: Services, context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """Answer when the new expiry time is stored, or the token is removed."""
+    """Answer once the new expiry time is stored, or the token is removed."""
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)

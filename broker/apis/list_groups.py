@@ -1,4 +1,4 @@
-"""ListGroups: the groups that this broker coordinates.
+"""ListGroups (16): the groups that this broker coordinates.
 
 Versions 0 to 5. v1: the throttle time. v3: flexible. v4: states (KIP-518). v5: types (KIP-848).
 """

@@ -1,7 +1,7 @@
 """The topics that a fetch refuses because its client may not read them.
 
-A consumer needs permission for each topic; a follower needs one permission, for the cluster. A
-denied topic gets the same answer whether it exists or not.
+A consumer needs permission for each topic; a follower needs one permission, for the cluster. The
+answer for a denied topic does not show whether the topic exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.broker.topics.registry import Topics
 
 
 class _Everything:
-    """A container that contains everything."""
+    """A container that contains every object."""
 
     def __contains__(self, one: object) -> bool:
         return True
@@ -33,7 +33,8 @@ def denied_topics(
 ) -> Container[str | None]:
     """Return the names of the wanted topics that the client may not read.
 
-    A wanted topic whose id is known by now gets its name. Equal answers compare as equal.
+    A topic that was wanted by an id that is known by now gets its name. Two calls with the same
+    outcome return equal values, because a session compares them.
     """
     if is_follower and not context.may_to_cluster(AclOperation.CLUSTER_ACTION):
         return _EVERYTHING

@@ -1,4 +1,4 @@
-"""Parts of a Fetch response, once its partitions are known."""
+"""Builds Fetch responses: partitions by topic, and refusals of whole requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.protocol.wire import ZERO_UUID
 
 
 def by_topic(answered: list[Planned]) -> list[FetchableTopicResponse]:
-    """Group adjacent partitions of the same topic."""
+    """Group the answers for adjacent partitions of the same topic."""
     topics: list[FetchableTopicResponse] = []
     last: WantedPartition | None = None
     for planned in paced_if_many(answered):
@@ -36,7 +36,7 @@ def by_topic(answered: list[Planned]) -> list[FetchableTopicResponse]:
 
 
 def refuse_all(request: FetchRequest, by_id: bool) -> FetchResponse:
-    """Refuse an isolation level that does not exist; as in Kafka the answer is only a code."""
+    """Refuse a request with an unknown isolation level by Kafka's error code, without a reason."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     answer = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
     if not by_id:
@@ -49,6 +49,6 @@ def refuse_all(request: FetchRequest, by_id: bool) -> FetchResponse:
 
 
 def refuse_overtaken(session: Session) -> FetchResponse:
-    """Refuse a request whose turn in its session is over."""
+    """Refuse a request that a later request of its session has overtaken."""
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
     return FetchResponse(error_code=code, session_id=session.id, responses=[])

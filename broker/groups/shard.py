@@ -1,11 +1,12 @@
 """The groups of one partition of __consumer_offsets: a state machine without clock or I/O.
 
 Every operation takes the time and returns its decisions as effects (coordination/effects.py). The
-caller must carry them out in order. Once the log has the records of a `Persist`, or has failed,
-the caller calls `stored` with its ticket, in the order in which the records were appended.
+caller must carry them out in order. Once the log has the records of a `Persist`, or has failed to
+append them, the caller calls `stored` with its ticket, in the order in which the records were
+appended.
 
-The same machine replays the log when the broker starts: `replay` for each record, then
-`loaded`. Kafka's source: GroupCoordinatorShard.
+The same machine replays the log when the broker starts: `replay_offsets` and `replay` take in the
+records, then `loaded` is called. Kafka's source: GroupCoordinatorShard.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Shard:
         return self._registry.get(group_id)
 
     def listed(self) -> Iterator[ListedGroup]:
-        """Return the entries of all groups in a list, in Kafka's order."""
+        """Iterate over the entries of all groups for a list of groups, in Kafka's order."""
         return map(_listed, self._registry.in_order())
 
     def consumer_heartbeat(
@@ -145,8 +146,8 @@ class Shard:
         if consumers is not None:
             group.offsets = consumers.offsets
             del self.consumers.groups[request.group_id]
-            removal = tuple(conversion.tombstones(consumers))
-            turn.effects.append(Persist(removal, self.consumers.ticket()))
+            tombstones = tuple(conversion.tombstones(consumers))
+            turn.effects.append(Persist(tombstones, self.consumers.ticket()))
         joining.join(turn, request, caller)
         if known is None:
             # As in Kafka, the group stays even when it refuses the member.
@@ -172,7 +173,7 @@ class Shard:
         group = self.consumers.get(request.group_id)
         if group is not None:
             return self.consumers.classic_heartbeat(group, request, caller, self.config, now_ms)
-        # Offsets may have created a group with the empty id; it has no members.
+        # A commit of offsets may have created a group with the empty id, which has no members.
         turn = self._registry.turn(request.group_id, now_ms) if request.group_id else None
         if turn is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -220,7 +221,7 @@ class Shard:
         return turn.effects
 
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
-        """Continue after the log has a ticket's records (NONE), or could not take them."""
+        """Continue once the log has a ticket's records (NONE), or has failed to append them."""
         match ticket:
             case ConsumerStored():
                 return self.consumers.stored(ticket, error)
@@ -234,11 +235,11 @@ class Shard:
                 return self.offsets.stored(ticket, error)
 
     def replay_offsets(self, records: Sequence[KeyValue], start: int) -> int:
-        """Take in offsets from an index on; return the index of the first other record."""
+        """Take in offsets from an index on; return the index of the first record for `replay`."""
         return start if self.offsets.is_any_undecided else self._replay.take_in(records, start)
 
     def replay(self, record: Record | InTransaction | Marker) -> None:
-        """Take in a record of the log, while the partition is loaded."""
+        """Take in a record of the log while the partition is being loaded."""
         self._replay.forget()
         match record:
             case OffsetRecord():
@@ -272,7 +273,7 @@ class Shard:
         return effects
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """End serving: answer parked requests so that clients look for the coordinator again."""
+        """Stop serving: answer parked requests so that clients look for the coordinator again."""
         effects: list[Effect] = []
         gone = ErrorCode.NOT_COORDINATOR
         for group in self.groups.values():
@@ -309,14 +310,15 @@ class Shard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.shares.get(request.group_id) is not None:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id and not self._may_know_members(request.group_id):
+        if request.member_id and not self._may_have_members(request.group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def _may_know_members(self, group_id: str) -> bool:
-        """Return whether a group exists, other than a consumer group without members.
+    def _may_have_members(self, group_id: str) -> bool:
+        """Return whether a group exists that is not a consumer group without members.
 
-        Kafka refuses a member of such a group, too, but forgets the group until it starts again.
+        Kafka, too, refuses a member id for a consumer group without members, but it then forgets
+        the group until its next start.
         """
         group = self._registry.get(group_id)
         return bool(group.members) if isinstance(group, ConsumerGroup) else group is not None
@@ -327,7 +329,7 @@ class Shard:
             if known is not None:
                 self._registry.forget(known)
             return
-        # The offsets stay, whatever kind the group was of.
+        # The offsets stay, even if the group was of another kind.
         offsets = known.offsets if known else GroupOffsets()
         group = self.groups.get(group_id) or ClassicGroup(group_id, offsets=offsets)
         group.restore(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that the broker listens on, and the one that it returns to clients."""
+    """An address that the broker listens on, and the address that it advertises to clients."""
 
     name: str
     host: str

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from odradek.config.values import INT32_MAX
 
-# With a rate of 0, the time until the next check whether it has changed.
+# With a rate of 0, the time after which the caller checks whether the rate has changed.
 _NEVER_S = 1.0
-# The events of this time may come at once.
+# As many events as the rate allows in this time may come at once.
 _BURST_S = 1.0
 
 
 class RateLimiter:
-    """Gives turns at a rate, which the caller passes each time; the event loop owns it."""
+    """Gives turns at a rate that the caller passes each time; the event loop owns it.
+
+    A rate of INT32_MAX means no limit.
+    """
 
     __slots__ = ("_next_s",)
 
@@ -19,7 +22,7 @@ class RateLimiter:
         self._next_s = 0.0
 
     def delay_s(self, rate: int, now_s: float) -> float:
-        """Return the time to wait for a turn, 0 when there is one."""
+        """Return the time to wait for the next turn, 0 if it can be taken now."""
         if rate == INT32_MAX:
             return 0.0
         if rate == 0:

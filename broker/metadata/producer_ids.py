@@ -6,7 +6,7 @@ import asyncio
 
 from odradek.broker.metadata.store import MetadataStore
 
-# ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. The rest of a block is lost at a restart.
+# Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE. The rest of a block is lost at a restart.
 BLOCK_SIZE = 1000
 
 
@@ -37,7 +37,7 @@ class ProducerIds:
                 self._next, self._end = first, first + BLOCK_SIZE
 
     def take_now(self) -> int | None:
-        """Return an id that no producer had before, None when none is available."""
+        """Return an id that no producer had before, or None when none is available."""
         if self._next == self._end:
             return None
         taken = self._next

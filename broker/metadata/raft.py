@@ -1,7 +1,7 @@
-"""Answers of a cluster of one to changes of its quorum of controllers (KIP-853).
+"""Answers of a one-node cluster to requests that change its quorum of controllers (KIP-853).
 
-There is no quorum: the answers are those of a Kafka node whose only controller is its own and
-was named in its settings (kraft.version 0).
+There is no quorum. The answers are those of a Kafka node that is its own only controller, by its
+settings (kraft.version 0).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Notifies systemd of the broker's state, if it asks for that: sd_notify(3), Type=notify.
+"""Notifies systemd of the broker's state, if systemd asks for it: sd_notify(3), Type=notify.
 
 A message is a datagram of lines `NAME=value` to the socket that NOTIFY_SOCKET names. A name that
 begins with "@" is a socket without a file.
@@ -15,25 +15,25 @@ logger = logging.getLogger(__name__)
 
 
 class ServiceSocket:
-    """The socket where systemd listens; without one nothing is sent."""
+    """The socket on which systemd listens; without one, nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
 
     def ready(self, status: str) -> None:
         """Report that the broker accepts connections, or that a reload is over."""
-        self._tell("READY=1", f"STATUS={status}")
+        self._send("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
         """Report that settings are being read again; ready() follows."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={now_us}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
     def stopping(self) -> None:
         """Report that the broker is stopping."""
-        self._tell("STOPPING=1", "STATUS=stopping")
+        self._send("STOPPING=1", "STATUS=stopping")
 
-    def _tell(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> None:
         if not self._address:
             return
         address = self._address

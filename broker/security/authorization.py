@@ -83,10 +83,6 @@ class Requester:
 class Authorizer(Protocol):
     """Decides which operations a client may perform. None of its methods waits."""
 
-    @property
-    def generation(self) -> int:
-        """A number that grows when decisions may have changed: remembered ones end with it."""
-
     def may(
         self,
         requester: Requester,

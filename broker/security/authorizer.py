@@ -21,13 +21,14 @@ from odradek.broker.security.audit import note, notes_allowed
 from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.principals import Principal
 
-# The number of decisions that are remembered, each some hundred bytes. Names longer than those of
-# topics are allowed but not remembered: clients make them up.
+# The number of decisions that are remembered, each some hundred bytes. A decision about a name
+# that is too long for a topic is not remembered: clients can make up any number of such names.
 _REMEMBERED_MAX = 20_000
 _NAME_MAX = 249
-# The same bound for principals, which providers of tokens and certificates make up.
+# The same for names of principals, which come from providers of tokens and certificates.
 _PRINCIPAL_MAX = 1_000
-# A resource that no entry names: only a super user is allowed to use it (Authorizer).
+# Authorizer.authorizeByResourceType checks this name first, so that super users are allowed even
+# where an entry denies everybody.
 _ANY_NAME = "hardcode"
 
 
@@ -42,23 +43,21 @@ class AclAuthorizer:
         *,
         allows_by_default: bool,
     ) -> None:
-        """Take the entries; each super user is written as type:name."""
+        """Start with some entries; a super user is written as type:name."""
         self._counts = counts
         self._super_users = super_users
         self._default = DEFAULT_ALLOW if allows_by_default else DEFAULT_DENY
-        # Grows with each change: a remembered decision is valid for one generation only.
-        self.generation = 0
         self._acls = set(acls)
         self._index = AclIndex(self._acls)
         self._forget_decisions()
 
     @property
     def acls(self) -> Set[Acl]:
-        """All entries in force; changes show in the set."""
+        """All entries in force, as a live set: later changes show in it."""
         return self._acls
 
     def change(self, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
-        """Add entries and remove others; the next decision uses all of them."""
+        """Remove and add entries; the next decision takes all the changes into account."""
         gone = self._acls.intersection(removed)
         self._acls -= gone
         self._index.remove(gone)
@@ -66,7 +65,6 @@ class AclAuthorizer:
         self._acls |= new
         self._index.add(new)
         self._forget_decisions()
-        self.generation += 1
 
     def may(
         self,
@@ -120,7 +118,7 @@ class AclAuthorizer:
     ) -> bool:
         """Return whether an operation is known to be allowed on all of some resources.
 
-        One comparison answers for all of them: producers and consumers wait for this.
+        One comparison of sets decides, because every produce and fetch waits for the answer.
         """
         allowed = self._allowed.get((principal, host, operation, kind))
         if allowed is None or not names <= allowed or notes_allowed():

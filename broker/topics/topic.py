@@ -14,7 +14,7 @@ from odradek.storage.log import Log
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The present state of a topic; a change replaces it as a whole."""
+    """The current state of a topic; each change replaces the whole object."""
 
     record: TopicRecord
     partitions: tuple[Partition, ...]

@@ -1,11 +1,12 @@
-"""Bounds the time and bytes of a connection over HTTP, and the number of connections.
+"""Bounds the time and bytes of an HTTP connection, and the number of connections.
 
-    a request's head                arrives within 10 s of its first byte, or of the connection
-    a request                       has at most 1 MiB with its body, which nothing reads
+    a request's head                arrives within 10 s of its first byte; for the first request,
+                                    of the start of the connection
+    a request                       has at most 1 MiB with its body, which is never used
     an answer                       makes progress within 30 s
-    a connection                    is idle for at most 75 s (aiohttp's part)
+    a connection                    is idle for at most 75 s (aiohttp closes it)
 
-aiohttp reads and answers; this module is between aiohttp and the socket.
+aiohttp parses and answers requests; this module stands between aiohttp and the socket.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ STALL_S = 30.0
 IDLE_S = 75.0
 HANDSHAKE_S = 10.0
 REQUEST_BYTES_MAX = 1 << 20
-# A client's first request is small, and ApiVersions (18), Metadata (3) or SaslHandshake (17):
-# size i32, key i16, version i16 (protocol/frames.py).
+# A Kafka client's first request is small; it is ApiVersions (18), Metadata (3) or SaslHandshake
+# (17): size i32, key i16, version i16 (protocol/frames.py).
 _KAFKAS = re.compile(rb"\x00\x00..\x00[\x03\x11\x12]\x00", re.DOTALL)
 
 
 class Limits:
-    """Creates the protocols of a listener's connections, and keeps those that are open."""
+    """Creates an asyncio protocol for each connection of a listener, and keeps the open ones."""
 
     def __init__(
         self,
@@ -42,16 +43,16 @@ class Limits:
         connections_max: Callable[[], int],
         kafka_addresses: str,
     ) -> None:
-        """Begin empty; `kafka_addresses` are logged for clients at the wrong port."""
+        """Begin without connections; a Kafka client's log line names `kafka_addresses`."""
         self._make, self.loop, self._connections_max = make, loop, connections_max
-        # By connection, its address; a connection has a place before its handshake begins.
+        # The address of each connection; it takes its place before its handshake begins.
         self._open: dict[LimitedProtocol, str] = {}
         self._counts: Counter[str] = Counter()
         self._serving: dict[asyncio.BaseTransport, LimitedProtocol] = {}
         self._refused = Seldom(
             logger,
             loop.time,
-            "refused connections over HTTP, odradek.http.connections.max are open",
+            "refused connections over HTTP, odradek.http.connections.max allows no more",
         )
         self._kafka = Seldom(
             logger,
@@ -62,7 +63,7 @@ class Limits:
         self._malformed = Seldom(logger, loop.time, "refused bytes that are not an HTTP request")
 
     def admit(self, address: str) -> LimitedProtocol | None:
-        """Return the protocol for a connection from an address, None when there is no place."""
+        """Return the protocol of a new connection from an address, None when there is no place."""
         limit = self._connections_max()
         if len(self._open) >= limit or self._counts[address] >= limit // 2:
             self._refused.note(address)
@@ -73,7 +74,7 @@ class Limits:
         return one
 
     def leave(self, one: LimitedProtocol) -> None:
-        """Free a connection's place, unless it is free already."""
+        """Free a connection's place, unless that has been done."""
         address = self._open.pop(one, None)
         if address is not None:
             self._counts -= Counter({address: 1})
@@ -92,12 +93,12 @@ class Limits:
             self._serving[transport].began()
 
     def ended(self, transport: asyncio.BaseTransport | None) -> None:
-        """Note that the request was answered."""
+        """Note that the request on a connection was answered."""
         if transport in self._serving:
             self._serving[transport].ended()
 
     def note_malformed(self, transport: asyncio.BaseTransport | None) -> None:
-        """Log that bytes were not a request, without the bytes."""
+        """Log that a client sent bytes that are not an HTTP request; do not log the bytes."""
         one = self._serving.get(transport) if transport is not None else None
         address = address_of(transport) if transport is not None else ""
         if one is not None and one.is_kafkas:
@@ -129,33 +130,33 @@ class LimitedProtocol(asyncio.Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes on, unless they are too many."""
+        """Pass received bytes to aiohttp; reset the connection if they are too many."""
         if self._transport is None:
             return
         if not self._is_begun:
             self._is_begun, self.is_kafkas = True, _KAFKAS.match(data) is not None
         self._received_bytes += len(data)
         if self._received_bytes > REQUEST_BYTES_MAX:
-            self._reset("request is too large")
+            self._reset("the request is too large")
             return
         if not self._is_answering:
             self._await_head()
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass the end of the client's stream on."""
+        """Pass the end of the client's stream to aiohttp."""
         return self._inner.eof_received() if self._transport is not None else None
 
     def pause_writing(self) -> None:
-        """Begin to limit the time in which a slow client may read nothing."""
+        """Limit the time that a slow client may go without reading, from now on."""
         self._inner.pause_writing()
         if self._stall_timer is None:
             self._stall_timer = self._limits.loop.call_later(
-                STALL_S, self._reset, "answer was not read"
+                STALL_S, self._reset, "the answer was not read"
             )
 
     def resume_writing(self) -> None:
-        """Stop that limit: the client reads again."""
+        """End the limit that pause_writing() began: the client reads again."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -186,18 +187,18 @@ class LimitedProtocol(asyncio.Protocol):
     def _await_head(self) -> None:
         if self._head_timer is None:
             self._head_timer = self._limits.loop.call_later(
-                HEAD_S, self._reset, "request did not arrive"
+                HEAD_S, self._reset, "the request did not arrive"
             )
 
-    def _reset(self, why: str) -> None:
+    def _reset(self, reason: str) -> None:
         if self._transport is not None:
             logger.info(
-                "reset a connection over HTTP, %s address=%s", why, address_of(self._transport)
+                "reset a connection over HTTP, %s address=%s", reason, address_of(self._transport)
             )
             self._transport.abort()
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return the address of the client, "" when it is not known any more."""
+    """Return the address of the client, "" when the socket does not know it any more."""
     peer = transport.get_extra_info("peername")
     return plain_address(str(peer[0])) if peer else ""

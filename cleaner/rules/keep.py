@@ -1,14 +1,14 @@
-"""The batches and records that survive a cleaning: the rule, as two truth tables.
+"""The rule that decides which batches and records survive a cleaning, as two truth tables.
 
-A record with key K and offset O is obsolete if a later record with key K exists. A tombstone
-hides its key's earlier values and is itself removed once its delete horizon has passed. Source:
-Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3, KIP-534 for the horizon.
+The tables are judge_batch() and keep_record(). A record with key K is obsolete if a later record
+with key K exists. A tombstone hides its key's earlier values and is itself removed once its delete
+horizon has passed. Sources: Cleaner.shouldRetainRecord and Cleaner.cleanInto of Kafka 4.3; KIP-534
+for the horizon.
 
 1. The latest committed record of each key stays if it has a value, and until its horizon if it
    has none.
-2. No record after the indexed offsets is taken to be obsolete.
-3. Of an active producer's last batch, and of the last batch of the range, at least the header
-   stays.
+2. No record after the offsets that the offset map covers is taken to be obsolete.
+3. An active producer's last batch, and the last batch of the range, keep at least their headers.
 
 cleaner/passes/judging.py has keep_record() as compiled loops; a property test ensures that the
 two agree.
@@ -33,7 +33,7 @@ class BatchFacts:
     """The facts that decide on a batch."""
 
     is_control: bool
-    # It is of an aborted transaction, or the marker of a transaction without batches left.
+    # The batch is of an aborted transaction, or the marker of one that has no batch left.
     can_discard: bool
     delete_horizon_ms: int | None
     is_producers_last: bool  # the last batch of a producer that is still active
@@ -46,7 +46,7 @@ class BatchVerdict:
 
     retention: Retention
     discards_records: bool
-    # No batch of the transaction is left: consumers get delete.retention.ms to pass the marker.
+    # No batch of the transaction is left: consumers have delete.retention.ms to read the marker.
     is_marker_of_empty_transaction: bool
 
 
@@ -81,8 +81,8 @@ def is_last_of_producer(
 ) -> bool:
     """Return whether a batch is the last one of its producer, which is still active.
 
-    Without data (`producer_last_offset` is None) a producer's last marker is kept for its
-    epoch, which fences zombies.
+    If no data of the producer is left (`producer_last_offset` is None), its last marker is kept
+    for its epoch, which fences zombies.
     """
     if producer_last_offset is not None:
         return last_offset == producer_last_offset

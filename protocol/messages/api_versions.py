@@ -1,8 +1,8 @@
 """ApiVersions (18): the APIs and versions that the broker serves.
 
-This is the one API that a broker answers in any version: a request of an unknown version gets a
-version 0 response with UNSUPPORTED_VERSION and the list (KIP-511), and the response header never
-has tagged fields, so that every client can read it.
+This is the only API that a broker answers in any version: a request of an unknown version gets a
+response of version 0 with UNSUPPORTED_VERSION and the list (KIP-511). The header of the response
+never has tagged fields, so that every client can read it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek.protocol.wire import boolean, int16, int32, int64, string
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """Sent first on every connection."""
+    """Clients send it first on a connection."""
 
     client_software_name: string = field("3+")
     client_software_version: string = field("3+")
@@ -48,7 +48,7 @@ class FinalizedFeatureKey:
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    """The API table."""
+    """The API table, and the features of the broker and the cluster."""
 
     error_code: int16 = field()
     api_keys: list[ApiVersion]

@@ -1,14 +1,15 @@
 """The records of the coordinator of share groups in __consumer_offsets (KIP-932).
 
-Key and value of each record begin with an int16. In a key it is the kind, which is also the
-version to decode with; in a value it is the version of the layout. A null value is a tombstone.
+The key and the value of each record begin with an int16. In a key it is the kind of the record,
+declared here as the version of the message; in a value it is the version of the layout. A null
+value is a tombstone.
 
     key    | 10 | ShareGroupMemberMetadataKey               a member and its subscription
            | 11 | ShareGroupMetadataKey                     the group's epoch
            | 12 | ShareGroupTargetAssignmentMetadataKey     the epoch of the target assignment
-           | 13 | ShareGroupTargetAssignmentMemberKey       a member's part of it
+           | 13 | ShareGroupTargetAssignmentMemberKey       a member's target partitions
            | 14 | ShareGroupCurrentMemberAssignmentKey      a member's current partitions
-           | 15 | ShareGroupStatePartitionMetadataKey       partitions whose state is created
+           | 15 | ShareGroupStatePartitionMetadataKey       the partitions that have state
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ShareGroupMetadataKey:
 
 @message(versions="0", flexible="0+")
 class ShareGroupMetadataValue:
-    """The epoch of a group."""
+    """The epoch of a group, with a hash of the topics that it reads (KIP-1101)."""
 
     epoch: int32
     metadata_hash: int64

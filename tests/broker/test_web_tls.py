@@ -213,7 +213,7 @@ async def test_a_client_that_is_silent_before_the_handshake_takes_a_place(
             connection(broker) as (reader, _),
         ):
             assert await is_reset(reader)
-            assert "odradek.http.connections.max are open count=1" in caplog.text
+            assert "odradek.http.connections.max allows no more count=1" in caplog.text
         assert broker.web is not None and broker.web._guard.limits is not None
         open_ones = broker.web._guard.limits._open
         await until(lambda: not open_ones)

@@ -163,11 +163,13 @@ def test_a_session_listens_on_loopback_where_all_of_it_runs_here(
     assert (settings.get("spark.driver.host") == "127.0.0.1") is is_here
 
 
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 @pytest.mark.parametrize("wildcard", [False, True])
-def test_jars_that_are_named_are_not_fetched(wildcard: bool, tmp_path: Path) -> None:
+def test_jars_that_are_named_are_not_fetched(wildcard: bool, scheme: str, tmp_path: Path) -> None:
     connector = tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar"
     connector.touch()
-    named = named_jars(f"s3a://jars/ours.jar, {tmp_path / '*.jar' if wildcard else connector}")
+    given = tmp_path / "*.jar" if wildcard else connector
+    named = named_jars(f"s3a://jars/ours.jar, {scheme}{given}")
     assert {"ours.jar", connector.name} <= named
     options = SessionOptions(tmp_path, packages=(KAFKA, DELTA))
     settings = session_settings(options, JARS | named, "4.2.0")

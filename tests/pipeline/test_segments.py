@@ -142,7 +142,7 @@ def test_columns_can_be_chosen_and_rows_filtered(spark: SparkSession, mixed: Top
     assert few.where("value_size_bytes IS NULL").count() > 0
     by_schema = spark.read.format("odradek-segments").schema("offset BIGINT, key BINARY")
     assert by_schema.load(path).where("key IS NULL").count() > 0
-    with pytest.raises(PySparkException, match="no column offset int: it is bigint"):
+    with pytest.raises(PySparkException, match="no column offset of type int: its type is bigint"):
         spark.read.format("odradek-segments").schema("offset INT").load(path).count()
 
 

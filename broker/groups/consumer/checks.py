@@ -1,7 +1,7 @@
-"""The checks of requests to consumer groups; refusals have Kafka's messages.
+"""Checks requests to consumer groups; the error messages are Kafka's.
 
-Kafka's source: GroupMetadataManager, throwIf...; GroupCoordinatorService,
-throwIfConsumerGroupHeartbeatRequestIsInvalid.
+Kafka's source: the throwIf... methods of GroupMetadataManager, and
+GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check_size(members: Mapping[str, object], size_max: int, member_id: str) -> 
 
 
 def known_member(group: ConsumerGroup, member_id: str) -> Member:
-    """Return a member; raises Refusal when no member has this id."""
+    """Return the member with an id; raise Refusal when there is none."""
     member = group.members.get(member_id)
     if member is None:
         raise unknown_member(f"Member {member_id} is not a member of group {group.group_id}.")
@@ -77,7 +77,10 @@ def known_member(group: ConsumerGroup, member_id: str) -> Member:
 
 
 def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
-    """Return the member of an instance; raises Refusal when its id is another one."""
+    """Return the member that has both an instance id and a member id.
+
+    Raises Refusal when no member has the instance id, or a member with another id has it.
+    """
     member = group.static_member(instance_id)
     if member is None:
         raise unknown_member(f"Instance id {instance_id} is unknown.")
@@ -93,25 +96,28 @@ def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Me
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
     """Raise Refusal for a request whose epoch is not that of its member.
 
-    The member's former epoch is accepted, too, if it owns only partitions assigned to it: the
-    answer with the next epoch may have been lost.
+    A request to join is always accepted. So is the member's previous epoch, if the member owns
+    only partitions that are assigned to it: the answer with the next epoch may have been lost.
     """
     if epoch == JOINING_EPOCH or epoch == member.epoch:
         return
-    is_before = epoch < member.epoch and epoch == member.previous_epoch
-    if is_before and owned is not None and _is_within(owned, member.assigned):
+    is_previous = epoch < member.epoch and epoch == member.previous_epoch
+    if is_previous and owned is not None and _is_within(owned, member.assigned):
         return
-    what = "greater" if epoch > member.epoch else "smaller"
+    comparison = "greater" if epoch > member.epoch else "smaller"
     raise Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {what} member epoch ({epoch}) than the one known by "
-        f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+        f"The consumer group member has a {comparison} member epoch ({epoch}) than the one known "
+        f"by the group coordinator ({member.epoch}). The member must abandon all its partitions "
         "and rejoin.",
     )
 
 
 def check_state(member: Member, owned: Owned | None) -> None:
-    """Raise Refusal for a state of a newer Kafka, unless the member reports no partitions."""
+    """Raise Refusal for a member in a state that only a newer Kafka knows.
+
+    A member that reports an empty list of partitions is accepted: it has none to abandon.
+    """
     if member.state is MemberState.UNKNOWN and (owned is None or owned):
         raise Refusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -121,7 +127,7 @@ def check_state(member: Member, owned: Owned | None) -> None:
 
 
 def check_released(member: Member, member_id: str) -> None:
-    """Raise Refusal unless the present member has left the place that a static member wants."""
+    """Raise Refusal unless the member whose instance id `member_id` wants to take has left."""
     if member.epoch != LEFT_EPOCH:
         raise Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -131,12 +137,12 @@ def check_released(member: Member, member_id: str) -> None:
 
 
 def unknown_member(message: str) -> Refusal:
-    """Return the refusal of a client that is no member."""
+    """Return the refusal of a request from a client that is not a member."""
     return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, message)
 
 
 def no_such_group(message: str) -> Refusal:
-    """Return the refusal for a group that does not exist, or is of another type."""
+    """Return the refusal of a request to a group that does not exist or is of another type."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
@@ -153,7 +159,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _refuse_empty(value: str | None, name: str) -> None:
-    # For Kafka, a text of spaces is empty.
+    # Kafka regards a text of spaces as empty, too.
     if value is not None and not value.strip():
         raise _invalid(f"{name} can't be empty.")
 

@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat: a member enters a group, follows its assignment, and leaves.
+"""ConsumerGroupHeartbeat: a member joins a group, follows its assignment, or leaves.
 
-A heartbeat contains the changes of the member. The answer contains the member's epoch and, when it
-has changed, its assignment. The consequences are decided in three steps: the group's epoch, the
-target assignment, the member's step towards it (epochs.py).
+A heartbeat contains the fields of the member that changed. The answer contains the member's epoch
+and, when it has changed, its assignment. Three decisions follow: the group's epoch, the target
+assignment, and the member's step towards it (epochs.py).
 
 Kafka's source: GroupMetadataManager.consumerGroupHeartbeat.
 """
@@ -37,10 +37,10 @@ from odradek.protocol.messages.consumer_group_heartbeat import (
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The sender of a heartbeat, before the heartbeat is taken in."""
+    """The sender of a heartbeat, before the heartbeat is applied."""
 
     member: Member
-    # The static member that it replaces, if any.
+    # The static member that the sender replaces, if any.
     replaced: Member | None = None
 
 
@@ -50,7 +50,7 @@ def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbe
 
 
 def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
-    """Carry out a heartbeat that joins or stays; raises Refusal before any change."""
+    """Carry out the heartbeat of a member that joins or stays; raises Refusal before changes."""
     group = turn.group
     owned = owned_partitions(request)
     member_id = request.member_id or caller.fresh_id
@@ -67,8 +67,8 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
     was = expressions.before(group, updated.expression)
     names_changed = store_member(turn, member, updated)
     change = expressions.update(turn, member.expression, updated.expression, was, caller)
-    raises = names_changed or change is expressions.Change.CHANGED_AND_RESOLVED
-    epochs.refresh(turn, has_changed=raises)
+    raises_epoch = names_changed or change is expressions.Change.CHANGED_AND_RESOLVED
+    epochs.refresh(turn, has_changed=raises_epoch)
     epochs.update_targets(turn, assignor, member_id if joining.replaced else None)
     has_changed = names_changed or change is not expressions.Change.NONE
     moved = epochs.reconcile(turn, group.members[member_id], owned, has_changed=has_changed)
@@ -84,7 +84,7 @@ def heartbeat(turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, caller
 
 
 def leave_for_a_while(turn: ConsumerTurn, member: Member) -> None:
-    """Let a static member go; its place and its partitions are kept until its session ends."""
+    """Let a static member leave; its place and its partitions are kept until its session ends."""
     since_zero = {topic_id: dict.fromkeys(held, 0) for topic_id, held in member.assigned.items()}
     left = replace(member, epoch=LEFT_EPOCH, assigned=since_zero, revoking=NOTHING_HELD)
     turn.emit_current(left)
@@ -110,7 +110,7 @@ def remove_members(turn: ConsumerTurn, gone: Sequence[Member]) -> None:
 
 
 def replace_static(turn: ConsumerTurn, old: Member, new: Member) -> None:
-    """Give a static member's place, with its partitions, to a new id."""
+    """Give a static member's place, with its partitions, to a member with a new id."""
     target = turn.group.targets.of(old.member_id)
     turn.emit_removal(old.member_id)
     turn.emit(Kind.MEMBER, new.metadata(), new.member_id)
@@ -127,7 +127,7 @@ def store_member(turn: ConsumerTurn, member: Member, updated: Member) -> bool:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
-    """Return the partitions that a member reports as its own, None without a report."""
+    """Return the partitions that a member reports as its own, None if it reports nothing."""
     if request.topic_partitions is None:
         return None
     owned: dict[bytes, set[int]] = {}
@@ -186,7 +186,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether a heartbeat has all fields, as after an error, and so gets all fields."""
+    """Return whether a heartbeat has all fields, as after an error, and needs a full answer."""
     if request.member_epoch == JOINING_EPOCH:
         return True
     names, expression = request.subscribed_topic_names, request.subscribed_topic_regex

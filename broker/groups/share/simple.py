@@ -1,7 +1,7 @@
 """The assignor of share groups: it distributes partitions evenly, and members keep theirs.
 
-With no more members than partitions each partition goes to one member; with more, each member gets
-one partition, and as many members share a partition as necessary. The assignment depends on the
+If there are at most as many members as partitions, each partition goes to one member. If there are
+more, each member gets one partition, and members share partitions. The assignment depends on the
 order of Java's tables (modern/tables.py).
 
 Kafka's sources: SimpleAssignor, SimpleHomogeneousAssignmentBuilder and its heterogeneous sibling.
@@ -66,7 +66,7 @@ def assign(
 
 
 class _Draft:
-    """The draft of one member's assignment; it may keep a topic without partitions."""
+    """The draft of one member's assignment; a topic in it may have lost all its partitions."""
 
     __slots__ = ("_given", "_order", "_topics")
 
@@ -236,17 +236,17 @@ def _share_topic(
 
 
 def _wanted(partition_count: int, member_count: int) -> tuple[int, list[int]]:
-    """Return the most members of a partition, and the number of partitions of each member."""
-    sharing = -(-member_count // partition_count) if partition_count else 0
-    each = sharing * partition_count / member_count
+    """Return how many members may share a partition, and how many partitions each member gets."""
+    sharing_max = -(-member_count // partition_count) if partition_count else 0
+    each = sharing_max * partition_count / member_count
     counts = [
         math.ceil(each * (index + 1)) - math.ceil(each * index) for index in range(member_count)
     ]
-    return sharing, counts
+    return sharing_max, counts
 
 
 def _too_many(members: Table[int], sharing_max: int) -> Iterable[int]:
-    """Iterate over the members of a partition while it has too many."""
+    """Iterate over members to take from a partition, as long as it has too many."""
     for member in list(members):
         if len(members) <= sharing_max:
             return
@@ -261,7 +261,7 @@ def _fill(
     hash_of: Callable[[K], int],
     give: Callable[[int, K], None],
 ) -> None:
-    """Give partitions with room for members to members that lack partitions, in turn."""
+    """Assign each partition that lacks members to members that lack partitions, in turn."""
     turn, has_given = iter(list(unfilled)), False
     for partition in sharing.order:
         assigned = sharing.by_partition[partition]
@@ -286,11 +286,11 @@ def _fill(
 
 
 def _room_for(count: int) -> int:
-    """Return the capacity that AssignorHelpers.newHashMap asks for."""
+    """Return the capacity that AssignorHelpers.newHashMap requests."""
     return int((count + 1) / 0.75 + 1)
 
 
 def _partition_hash(partition: Partition) -> int:
-    """Return the hashCode of a Java record of topic id and number, as unsigned."""
+    """Return the hashCode of a Java record of topic id and number, as an unsigned integer."""
     topic_id, number = partition
     return (31 * uuid_hash(topic_id) + number) & _INT32
