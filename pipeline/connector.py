@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TypeAlias
 
 from odradek.pipeline.errors import PipelineError
@@ -186,10 +187,12 @@ def prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text("utf-8") != IVY_SETTINGS:
-            # Renamed into place, because another session may be reading it right now.
-            draft = folder / "ivysettings.xml.tmp"
-            draft.write_text(IVY_SETTINGS, "utf-8")
-            draft.replace(path)
+            # Renamed into place, because another session may be reading it right now, or writing
+            # it, too.
+            with NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as draft:
+                draft.write(IVY_SETTINGS)
+            Path(draft.name).chmod(0o644)
+            Path(draft.name).replace(path)
     except OSError as error:
         raise PipelineError(
             f"the cache folder {folder} cannot be written ({error.strerror}): "

@@ -57,6 +57,9 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 GROUP, OTHER_GROUP = "moved", "emptied"
+# Share-partitions enough for each of the 50 partitions of __share_group_state to have the state of
+# some: each partition is loaded by itself.
+_LOOKED_AT = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +81,16 @@ def _has_loaded(peer: Peer) -> bool:
         topics=[
             read_share_group_state.ReadStateData(
                 topic_id=bytes(15) + b"1",
-                partitions=[read_share_group_state.PartitionData(partition=0, leader_epoch=0)],
+                partitions=[
+                    read_share_group_state.PartitionData(partition=one, leader_epoch=0)
+                    for one in range(_LOOKED_AT)
+                ],
             )
         ],
     )
-    ((result,),) = ([*topic.partitions] for topic in peer.ask(request, 0).results)
-    return bool(result.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    (topic,) = peer.ask(request, 0).results
+    errors = {one.error_code for one in topic.partitions}
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in errors
 
 
 @pytest.fixture(name="both")

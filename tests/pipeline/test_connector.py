@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,12 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match="--cache"):
         prepare(tmp_path / "file" / "spark-4.0.0")
+
+
+def test_sessions_that_begin_at_once_prepare_the_same_folder(tmp_path: Path) -> None:
+    """No session renames the draft of another."""
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(50):
+            folder = tmp_path / str(number)
+            list(pool.map(prepare, [folder] * 8))
+            assert [path.name for path in folder.iterdir()] == ["ivysettings.xml"]

@@ -42,6 +42,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # Java writes what i
 FS = RealFileSystem()
 # The smallest segment that Kafka lets a topic have.
 SEGMENT_BYTES = 1 << 20
+# On a busy machine Kafka loses a request to itself, and sends it again after 30 s.
+WAIT_S = 100
 FETCH_VERSION = 12  # the last one that names topics
 READ_COMMITTED = 1
 TOPICS = {
@@ -102,10 +104,11 @@ def _create_topics(kafka: KafkaProcess) -> None:
         [
             NewTopic(name, 1, 1, config={"segment.bytes": str(SEGMENT_BYTES), **config})
             for name, config in TOPICS.items()
-        ]
+        ],
+        request_timeout=WAIT_S,
     )
     for one in made.values():
-        one.result(30)
+        one.result(WAIT_S)
 
 
 def _write_transactions(kafka: KafkaProcess, topic: str) -> list[Producer]:
@@ -122,7 +125,7 @@ def _write_transactions(kafka: KafkaProcess, topic: str) -> list[Producer]:
                 "transaction.timeout.ms": 3_600_000,
             }
         )
-        one.init_transactions(30)
+        one.init_transactions(WAIT_S)
         producers.append(one)
     is_open = [False] * 3
     for _ in range(120):
@@ -161,9 +164,9 @@ def _send(producer: Producer, topic: str, source: random.Random) -> None:
 
 def _end(producer: Producer, commits: bool) -> None:
     if commits:
-        producer.commit_transaction(30)
+        producer.commit_transaction(WAIT_S)
     else:
-        producer.abort_transaction(30)
+        producer.abort_transaction(WAIT_S)
 
 
 def _java_transactions(kafka: KafkaProcess, topic: str) -> None:
@@ -188,7 +191,7 @@ def _ask(kafka: KafkaProcess, topic: str) -> tuple[list[int], int, int]:
 
     def latest(level: IsolationLevel) -> int:
         found = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level)
-        offset: int = found[partition].result(30).offset
+        offset: int = found[partition].result(WAIT_S).offset
         return offset
 
     stable, end = latest(IsolationLevel.READ_COMMITTED), latest(IsolationLevel.READ_UNCOMMITTED)
@@ -204,7 +207,7 @@ def _ask(kafka: KafkaProcess, topic: str) -> tuple[list[int], int, int]:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     offsets: list[int] = []
     while True:
-        message: Any = consumer.poll(30)
+        message: Any = consumer.poll(WAIT_S)
         assert message is not None, "no more messages, and no end"
         if message.error():
             break
