@@ -64,18 +64,28 @@ VERSIONS = [
 ]
 
 
+def taken_bytes(cls: type, version: int, frame: memoryview) -> int:
+    """Return the memory that a decoded message takes.
+
+    The smallest of some measurements counts: those of other threads add to it.
+    """
+    found = []
+    for _ in range(3):
+        tracemalloc.start()
+        kept = decode_prefix(cls, version, frame)
+        found.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        del kept
+    return min(found)
+
+
 @pytest.mark.parametrize(("cls", "version"), VERSIONS)
 def test_no_array_takes_more_than_it_is_charged_for(cls: type, version: int) -> None:
     for path, item in product(arrays(cls, version), (tiny, large)):
         message = with_items(cls, version, path, item, ITEMS)
         frame = memoryview(encode(message, version))
-        decode_prefix(cls, version, frame)  # compiles
-        tracemalloc.start()
-        kept = decode_prefix(cls, version, frame)
-        taken, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert kept[0] == message
-        limit = taken - NOISE_BYTES
+        assert decode_prefix(cls, version, frame)[0] == message  # compiles
+        limit = taken_bytes(cls, version, frame) - NOISE_BYTES
         if limit > 0:
             with pytest.raises(ProtocolError, match="tiny items"):
                 decode_prefix(cls, version, frame, 0, limit)
