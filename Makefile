@@ -26,10 +26,14 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run cluster test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
+
+# Three brokers on this machine, which share a catalog.
+cluster: $(READY)
+	$(BIN)/python -m bench.cluster
 
 test: $(READY_DEV) $(READY_SPARK) kafka
 	$(BIN)/ruff check .

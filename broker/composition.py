@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.clock import Clock
+from odradek.broker.clustering import Clustering
 from odradek.broker.coordinators import Coordinators
 from odradek.broker.counters.metrics import Metrics
 from odradek.broker.counters.topics import count_append
@@ -39,9 +40,8 @@ from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import ELR, Features
-from odradek.broker.metadata.identity import new_cluster_id, with_node_id
+from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.exposure import tell_open_listeners
@@ -56,7 +56,6 @@ from odradek.broker.topics.directories import LogTable, close_directories, open_
 from odradek.broker.topics.disks import Disks
 from odradek.broker.topics.moves import Moves
 from odradek.broker.topics.partitions import Partitions
-from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.certificate import read_certificate
@@ -68,9 +67,8 @@ from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.http import HttpConfig
 from odradek.config.otlp import OtlpConfig
 from odradek.config.resolution import Layer
-from odradek.config.share import ShareConfig
 from odradek.config.values import INT64_MAX
-from odradek.storage.directory import LogDirectory, refuse_kafkas
+from odradek.storage.directory import LogDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META
@@ -91,17 +89,17 @@ class Broker:
     """The one broker of a process. The event loop owns it."""
 
     def __init__(self, static: Layer, fs: FileSystem, clock: Clock) -> None:
-        self._static = static
+        self.static = static
         self.fs = fs
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self._random = random.SystemRandom()
+        self.random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
         self.slices = Slices(self.loop)
         self._background = BackgroundThreads(self.loop)
         self.sessions = FetchSessions(
-            self._random,
+            self.random,
             lambda: self.config.max_incremental_fetch_session_cache_slots,
             lambda: self.config.odradek_fetch_session_partitions_max,
         )
@@ -113,7 +111,7 @@ class Broker:
         self.web: HttpServer | None = None
         self.accepts_clients = False
         # The work of stop(); the last part that started stops first.
-        self._stopping = AsyncExitStack()
+        self.stopping = AsyncExitStack()
 
     @property
     def config(self) -> BrokerConfig:
@@ -127,7 +125,10 @@ class Broker:
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at; none when all is well."""
         return [
-            *self.disks.problems(), *self.cleaner.problems(), *self.security.problems()
+            *self.disks.problems(),
+            *self.cleaner.problems(),
+            *self.security.problems(),
+            *self._cluster.problems(),
         ]
 
     def where_http_is(self) -> str:
@@ -143,10 +144,10 @@ class Broker:
         that have started.
         """
         try:
-            config = resolve_broker([self._static]).config
+            config = resolve_broker([self.static]).config
             self._meta = Path(config.data_directories[0]) / META
-            self._static = with_node_id(self.fs, self._meta, self._static)
-            config = resolve_broker([self._static]).config
+            self.static = with_node_id(self.fs, self._meta, self.static)
+            config = resolve_broker([self.static]).config
             self._bind(config)
             await self._answer_early()
             await self._load(config)
@@ -157,7 +158,7 @@ class Broker:
                 await self._listen_http()
             await self._push_metrics()
         except BaseException:
-            await self._stopping.aclose()
+            await self.stopping.aclose()
             raise
 
     async def reload(self, static: Layer) -> None:
@@ -165,14 +166,14 @@ class Broker:
 
         Raises ConfigError when they are not valid, and changes nothing then.
         """
-        if self._static.origins.get("node.id") == str(self._meta):
+        if self.static.origins.get("node.id") == str(self._meta):
             static = with_node_id(self.fs, self._meta, static)  # as at the start
         await self.configs.reload(static)
 
     async def stop(self) -> None:
         """Close connections, make all data durable, and leave the mark of a clean stop."""
         self.accepts_clients = False
-        await self._stopping.aclose()
+        await self.stopping.aclose()
         logger.info("stopped")
 
     def _bind(self, config: BrokerConfig) -> None:
@@ -180,7 +181,7 @@ class Broker:
         self.server = Server(
             lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
         )
-        self._stopping.callback(self.server.release)
+        self.stopping.callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
             endpoint = advertised.get(bound.name, bound)
@@ -190,45 +191,32 @@ class Broker:
             )
         self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
         for one in self.http_sockets:
-            self._stopping.callback(one.close)
+            self.stopping.callback(one.close)
 
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
         self.fs.make_directory(paths[0], is_private=True)
         self.readers = self._make_readers(config)
-        self._stopping.callback(lambda: self.readers.shutdown())
+        self.stopping.callback(lambda: self.readers.shutdown())
         self._background.follow(config)
-        given = config.odradek_cluster_id
-        self.store = SqliteMetadata(
-            self.fs, paths, lambda: new_cluster_id(self.fs, paths[0], given, self._random)
-        )
-        self._stopping.push_async_callback(self.store.close)
-        metadata = await self.store.load()
-        self.cluster_id = metadata.cluster_id
-        if self.store.is_new:
-            refuse_kafkas(self.fs, paths)
-        self.partitions = self._open_directories(paths)
-        # Nothing is written before this broker has locked the directories.
-        if self.store.is_new:
-            shares = resolve_apart(ShareConfig, [self._static])
-            found = find_topics(self.directories, config, shares, self.clock.now_ms())
-            await self.store.create_topics(found)
-            metadata = await self.store.load()
-        await self.store.settle()
+        self._cluster = Clustering(self, paths, config)
+        metadata = await self._cluster.open()
+        self.store, self.brokers = self._cluster.store, self._cluster.brokers
+        self.partitions = self._cluster.partitions
         self.group_commit = GroupCommit(self.loop, self._kernels.add_syncs)
         self.changes = Changes(self.slices)
-        self.configs = Configs(self._static, metadata.configs, self.store, self.changes)
+        self.configs = Configs(self.static, metadata.configs, self.store, self.changes)
         self.security = Security(
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
-        self._stopping.callback(self.security.close)
+        self.stopping.callback(self.security.close)
         await self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
         self.telemetry = self._make_telemetry()
-        self._stopping.callback(self.telemetry.reader.close)
+        self.stopping.callback(self.telemetry.reader.close)
         now_ms = self.clock.now_ms
         self.partitions.on_log.append(self._adopt_log)
         self.topics = Topics(
@@ -236,35 +224,43 @@ class Broker:
             self.configs,
             self.changes,
             self.partitions,
+            self.brokers,
             now_ms=now_ms,
-            new_id=lambda: random_id(self._random),
+            new_id=self.new_id,
         )
         self.disks = Disks(self.fs, self.topics, self.partitions, self._open_directory, now_ms)
         self.disks.on_offline.append(self.purgatory.deleted)
         self.group_commit.on_failed = self.disks.take_offline
         self.topics.on_deleted.append(self._wake_readers)
         self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
+        self.topics.on_resigned.append(self._wake_resigned)
+        self._cluster.start()
         await self.topics.load(metadata)
-        if self.store.is_new:
-            await skip_producer_ids(self.store, self.logs())
+        await self._cluster.loaded()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
-        self._stopping.callback(lambda: close_directories(self.directories))
-        self._stopping.push_async_callback(self.group_commit.close)
-        self._stopping.push_async_callback(self.changes.close)
+        self.stopping.callback(lambda: close_directories(self.directories))
+        self.stopping.push_async_callback(self.group_commit.close)
+        self.stopping.push_async_callback(self.changes.close)
         self.moves = Moves(self.fs, self.partitions, self.group_commit, self.changes, now_ms)
         self.moves.on_failed = self.disks.note
-        self._stopping.push_async_callback(self.moves.close)
+        self.stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
         made = self._coordinators = Coordinators(self)
+        self.remote_transactions = made.remote_transactions
         self.groups, self.transactions, self.markers = made.groups, made.transactions, made.markers
         self.share_groups, self.shares = made.share_groups, made.shares
         self.offsets_log = made.offsets_log
 
+    def new_id(self) -> bytes:
+        """Return a random id."""
+        return random_id(self.random)
+
     def _open_directory(self, path: Path) -> LogDirectory:
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
 
-    def _open_directories(self, paths: Sequence[Path]) -> Partitions:
+    def open_directories(self, paths: Sequence[Path], cluster_id: str) -> Partitions:
         """Open the log directories; one whose disk fails is offline. Raises StorageError."""
+        self.cluster_id = cluster_id
         opened, refused = open_directories(self.fs, paths, self._open_directory)
         partitions = Partitions(
             opened, self.clock.now_ms, lambda: self.config.num_recovery_threads_per_data_dir
@@ -278,9 +274,9 @@ class Broker:
         self.configs.on_changed.append(self._change_readers)
         self.configs.on_changed.append(self._background.follow)
         self.batch_checks = BatchChecks(self.loop)
-        self._stopping.callback(self.batch_checks.close)
-        self._stopping.callback(self.slices.close)
-        self._stopping.push_async_callback(self._let_clients_go)
+        self.stopping.callback(self.batch_checks.close)
+        self.stopping.callback(self.slices.close)
+        self.stopping.push_async_callback(self._let_clients_go)
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
         self.accepts_clients = True
@@ -295,7 +291,7 @@ class Broker:
 
     def _start_background(self) -> None:
         self.loading = start_task("load coordinators", self._coordinators.load())
-        self._stopping.callback(self.loading.cancel)
+        self.stopping.callback(self.loading.cancel)
         prefer_the_event_loop()
         self.cleaner = CleanerPool(
             LogTable(self.partitions),
@@ -313,11 +309,11 @@ class Broker:
         self.configs.on_changed.append(lambda _: self.cleaner.reconfigure())
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
-        self._stopping.push_async_callback(self.cleaner.stop)
+        self.stopping.push_async_callback(self.cleaner.stop)
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
-        self._stopping.callback(self.periodic.stop)
+        self.stopping.callback(self.periodic.stop)
 
     async def _answer_early(self) -> None:
         """Answer over HTTP that the broker is starting, until there is an HTTP server.
@@ -325,9 +321,9 @@ class Broker:
         Raises ConfigError for a certificate that cannot be read, before the data is touched.
         """
         if self.http_sockets:
-            self._certificate = read_certificate(resolve_apart(HttpConfig, [self._static]))
+            self._certificate = read_certificate(resolve_apart(HttpConfig, [self.static]))
             self._early = EarlyAnswers(self.http_sockets, self._certificate)
-            self._stopping.callback(self._early.close)
+            self.stopping.callback(self._early.close)
             await self._early.serve("starting")
 
     async def _listen_http(self) -> None:
@@ -336,8 +332,8 @@ class Broker:
         from odradek.broker.web.server import HttpServer
 
         self.web = HttpServer(self, self._certificate)
-        self._stopping.push_async_callback(self._early.serve_again, "stopping")
-        self._stopping.push_async_callback(self.web.close)
+        self.stopping.push_async_callback(self._early.serve_again, "stopping")
+        self.stopping.push_async_callback(self.web.close)
         await self.web.listen(self.http_sockets)
 
     async def _push_metrics(self) -> None:
@@ -349,7 +345,7 @@ class Broker:
         from odradek.broker.observability.otlp.pusher import Pusher
 
         pusher = Pusher(self, config)
-        self._stopping.callback(pusher.stop)
+        self.stopping.callback(pusher.stop)
         pusher.start()
 
     @property
@@ -384,7 +380,7 @@ class Broker:
         return Telemetry(
             self.configs.resources,
             self.clock.now_ms,
-            lambda: random_id(self._random),
+            lambda: random_id(self.random),
             lambda: self.config.odradek_telemetry_series_max,
             is_shown=is_pushed or bool(self.config.metrics_listener),
         )
@@ -394,5 +390,8 @@ class Broker:
         return ThreadPoolExecutor(self._reader_count, thread_name_prefix="read")
 
     def _wake_readers(self, deleted: Topic) -> None:
-        for log in deleted.logs:
+        self._wake_resigned(deleted.logs)
+
+    def _wake_resigned(self, logs: Sequence[Log]) -> None:
+        for log in logs:
             self.purgatory.deleted(log)

@@ -23,14 +23,16 @@ from odradek.broker.metadata.store import ResourceType
 from odradek.broker.shares.shares import Shares
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.lookup import TopicLookup
-from odradek.broker.transactions.admission import admit_offsets
+from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.config import TransactionConfig
 from odradek.broker.transactions.coordinator import TransactionCoordinator
 from odradek.broker.transactions.markers import MarkerWriter
+from odradek.broker.transactions.offset_admission import admit_offsets
 from odradek.protocol.compression import Codec
 
 if TYPE_CHECKING:
     from odradek.broker.composition import Broker
+    from odradek.broker.transactions.remote import RemoteTransactions
 
 
 class Coordinators:
@@ -43,17 +45,19 @@ class Coordinators:
         self._durability = Durability(
             broker.group_commit, lambda: broker.config.log_flush_acks_all, broker.disks.note
         )
-        self._topics = TopicLookup(
-            broker.topics, broker.store, lambda: broker.config.broker_rack
-        )
+        self._topics = TopicLookup(broker.topics, broker.store, broker.brokers)
         self.offsets_log = self._log(
             topic_names.CONSUMER_OFFSETS,
             lambda: broker.config.offsets_topic_num_partitions,
             lambda: Codec(broker.config.offsets_topic_compression_codec),
         )
         self.groups = self._make_groups()
+        self.remote_transactions = _remote_transactions(broker)
         self.markers = MarkerWriter(
-            broker.topics, self._durability, self.groups.end_transaction
+            broker.topics,
+            self._durability,
+            self.groups.end_transaction,
+            self.remote_transactions,
         )
         self.transactions = self._make_transactions()
         self.shares = self._make_shares()
@@ -64,6 +68,8 @@ class Coordinators:
             broker.clock,
             self._serves_shares,
         )
+
+        broker.topics.on_leaders_changed.append(self._follow)
 
     async def load(self) -> None:
         """Replay the stored state of each coordinator, and begin to serve."""
@@ -79,6 +85,15 @@ class Coordinators:
         self.groups.close()
         self.shares.close()
         self._matching.close()
+
+    def _follow(self, topic: Topic) -> None:
+        """Load the partitions of an internal topic that this broker leads now."""
+        if topic.name == topic_names.CONSUMER_OFFSETS:
+            self.groups.runtime.follow()
+        elif topic.name == topic_names.TRANSACTION_STATE:
+            self.transactions.follow()
+        elif topic.name == topic_names.SHARE_GROUP_STATE:
+            self.shares.states.follow()
 
     def _log(
         self, topic: str, partition_count: Callable[[], int], codec: Callable[[], Codec]
@@ -184,3 +199,15 @@ class Coordinators:
                 self._broker.config.offsets_commit_timeout_ms,
             ),
         )
+
+
+def _remote_transactions(broker: Broker) -> RemoteTransactions | None:
+    """Return the part of transactions that other brokers have; None where there are none."""
+    if not broker.store.is_shared:
+        return None
+    from odradek.broker.peers.peers import Peers
+    from odradek.broker.transactions.remote import RemoteTransactions
+
+    peers = Peers(broker.brokers)
+    broker.stopping.callback(peers.close)
+    return RemoteTransactions(broker.topics, peers)

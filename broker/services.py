@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.clock import Clock
 from odradek.broker.coordination.internal_log import InternalLog
@@ -20,6 +20,7 @@ from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
+from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.produce.batch_checks import BatchChecks
@@ -33,6 +34,9 @@ from odradek.broker.topics.registry import Topics
 from odradek.broker.transactions.coordinator import TransactionCoordinator
 from odradek.broker.transactions.markers import MarkerWriter
 from odradek.config.broker import BrokerConfig
+
+if TYPE_CHECKING:
+    from odradek.broker.transactions.remote import RemoteTransactions
 
 
 class Unsent(Protocol):
@@ -63,6 +67,7 @@ class Services(Protocol):
     def store(self) -> MetadataStore:
         """The topics, settings and rights, as stored."""
 
+    brokers: Brokers
     configs: Configs
     features: Features
     producer_ids: ProducerIds
@@ -87,6 +92,7 @@ class Services(Protocol):
     groups: GroupCoordinator
     offsets_log: InternalLog
     transactions: TransactionCoordinator
+    remote_transactions: RemoteTransactions | None
     markers: MarkerWriter
     share_groups: ShareGroupCoordinator
     shares: Shares

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from odradek.config.acl import AclConfig, acl_problems
 from odradek.config.broker import BrokerConfig
+from odradek.config.catalog import CatalogConfig, catalog_problems
 from odradek.config.connections import ConnectionConfig, connection_problems
 from odradek.config.consumer import ConsumerConfig, consumer_problems
 from odradek.config.errors import ConfigError, raise_any
@@ -55,6 +56,7 @@ _APART: Mapping[type, _Problems] = {
     TokenConfig: token_problems,
     ProvidersConfig: lambda _: iter(()),
     OtlpConfig: otlp_problems,
+    CatalogConfig: catalog_problems,
 }
 # The classes whose options a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)

@@ -50,8 +50,6 @@ INERT_GROUPS = (
         "KRaft",
         "The broker keeps the metadata itself, so there is no controller to reach.",
         """
-        broker.heartbeat.interval.ms INT 2000
-        broker.session.timeout.ms INT 9000
         controlled.shutdown.enable BOOLEAN true
         controller.performance.always.log.threshold.ms LONG 2000 internal
         controller.performance.sample.period.ms LONG 60000 internal

@@ -40,6 +40,12 @@ class ErrorCode(IntEnum):
         member.retriable = retriable
         return member
 
+    @classmethod
+    def of(cls, number: int) -> ErrorCode:
+        """Return the code of a number; a code of a later version is UNKNOWN_SERVER_ERROR."""
+        found = cls._value2member_map_.get(number)
+        return found if isinstance(found, ErrorCode) else cls.UNKNOWN_SERVER_ERROR
+
     UNKNOWN_SERVER_ERROR = (
         -1,
         "The server experienced an unexpected error when processing the request.",

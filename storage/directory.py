@@ -131,6 +131,7 @@ class LogDirectory:
         *,
         now_ms: int,
         failed: Log | None = None,
+        leader_epoch_min: int = -1,
     ) -> Log:
         """Load a log, creating its directory when it does not exist: sync() and add() follow.
 
@@ -141,14 +142,18 @@ class LogDirectory:
         is_new = not self._fs.exists(directory)
         if failed is not None:
             checkpointed = Checkpointed(
-                failed.recovery_point, failed.log_start_offset, was_clean=False, must_rewrite=True
+                failed.recovery_point,
+                failed.log_start_offset,
+                was_clean=False,
+                must_rewrite=True,
+                leader_epoch_min=leader_epoch_min,
             )
         else:
             checkpointed = Checkpointed(
                 recovery_point=self._recovery_points.get(key, 0),
                 log_start_offset=self._start_offsets.get(key, 0),
                 was_clean=is_new or (self.was_clean and key in self._recovery_points),
-                leader_epoch_min=self._adopted_epochs.get(key, -1),
+                leader_epoch_min=max(leader_epoch_min, self._adopted_epochs.get(key, -1)),
             )
         log = load_log(
             self._fs,

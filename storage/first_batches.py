@@ -23,6 +23,8 @@ class FirstBatch:
     # Whether a producer without batches in the log has to begin with sequence 0.
     is_numbered_from_0: bool
     expected_ms: int
+    # Whether a coordinator on another broker has agreed since, and no marker has come.
+    is_verified: bool = False
 
 
 class FirstBatches:
@@ -44,9 +46,20 @@ class FirstBatches:
         if known is None:
             self._awaited[producer_id] = FirstBatch(epoch, sequence, from_0, now_ms)
         elif epoch > known.epoch:
-            known.epoch, known.sequence = epoch, sequence
+            known.epoch, known.sequence, known.is_verified = epoch, sequence, False
         elif epoch == known.epoch:
             known.sequence = min(sequence, known.sequence)
+
+    def verify(self, producer_id: int, epoch: int) -> None:
+        """Note that the coordinator agrees to a producer's transaction."""
+        known = self._awaited.get(producer_id)
+        if known is not None and known.epoch == epoch:
+            known.is_verified = True
+
+    def is_verified(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the coordinator has agreed, and the transaction has not ended since."""
+        known = self._awaited.get(producer_id)
+        return known is not None and known.epoch == epoch and known.is_verified
 
     def check(self, batch: BatchHeader, *, has_batches: bool) -> None:
         """Check that a batch does not take the place of one that was sent before it.

@@ -354,11 +354,11 @@ class Log(ReadableLog):
             for path in paths:
                 self._fs.remove(path)
 
-    # --- moving ---------------------------------------------------------------------------
-
-    def copy_epochs(self, directory: Path) -> LeaderEpochs:
-        """Write the leader epochs into another directory, durably; may run in a thread."""
-        return self._epochs.copy_to(directory)
+    def raise_epoch(self, epoch: int) -> None:
+        """Begin a later leader epoch with the next batch; waits for the disk."""
+        if epoch > self.leader_epoch:
+            self._epochs.assign(epoch, self.log_end_offset)
+            self.leader_epoch = epoch
 
     def settle(self) -> bool:
         """End an exchange in progress; return whether the segments may be copied now."""

@@ -82,6 +82,11 @@ def read_cluster_id(fs: FileSystem, directory: Path) -> str | None:
     return None if found.damage else found.values[_CLUSTER]
 
 
+def read_directory_id(fs: FileSystem, directory: Path) -> str:
+    """Return the id of a log directory that is open, which no other directory has."""
+    return _parse(fs.read_bytes(directory / META, _SIZE_MAX)).values[_DIRECTORY]
+
+
 def read_properties(fs: FileSystem, path: Path) -> Mapping[str, str]:
     """Return the properties in a meta.properties file, damaged or not."""
     return _parse(fs.read_bytes(path, _SIZE_MAX)).values

@@ -100,6 +100,10 @@ class ReadableLog:
         """All leader epochs with their first offsets, oldest first."""
         return self._epochs.entries
 
+    def copy_epochs(self, directory: Path) -> LeaderEpochs:
+        """Write the leader epochs into another directory, durably; may run in a thread."""
+        return self._epochs.copy_to(directory)
+
     def read(
         self,
         offset: int,

@@ -18,9 +18,9 @@ VARIABLES = dict(re.findall(r"^(\w+) :?= (.*)$", MAKEFILE, re.M))
 # Commands of the environment that recipes run, and the stamp of the step that installs each.
 STAMPS = {
     r"\$\(BIN\)/(ruff|mypy|mkdocs|pip-compile)\b": "$(READY_DEV)",
-    r"\$\(BIN\)/python -m (pytest|tests\.|bench\.|build|twine)": "$(READY_DEV)",
+    r"\$\(BIN\)/python -m (pytest|tests\.|bench\.(?!cluster)|build|twine)": "$(READY_DEV)",
     r"\$\(BIN\)/python -m bench\.(demo|spark|run|curves|page)\b": "$(READY_SPARK)",
-    r"\$\(BIN\)/python -m odradek\.": "$(READY)",
+    r"\$\(BIN\)/python -m (odradek\.|bench\.cluster)": "$(READY)",
     r"\$\(BIN\)/python docs/": "$(READY)",
     r"\$\(BIN\)/odradek\b": "$(READY)",
     r"\$\(BIN\)/python -m pip\b": "$(BIN)/python",

@@ -7,9 +7,13 @@ Versions 0 to 1. Both are flexible. v1: a client can forbid another number of re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.loop.repeats import Repeats
+from odradek.broker.metadata.members import Brokers
+from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import check_replicas
@@ -50,10 +54,10 @@ def handle(
     repeats = Repeats()
     for asked in paced(request.topics):
         topic = services.topics.get(asked.name)
-        node_id = services.config.node_id
+        brokers = services.brokers
         results: list[ReassignablePartitionResponse] = []
         for one in paced(asked.partitions):
-            result = _late(one) if is_late else _reassign(topic, asked, one, node_id)
+            result = _late(one) if is_late else _reassign(topic, asked, one, brokers)
             if results:  # each refusal repeats the topic's name
                 repeats.add(len(result.error_message or ""))
             results.append(result)
@@ -88,7 +92,7 @@ def _late(asked: ReassignablePartition) -> ReassignablePartitionResponse:
 
 
 def _reassign(
-    topic: Topic | None, of: ReassignableTopic, asked: ReassignablePartition, node_id: int
+    topic: Topic | None, of: ReassignableTopic, asked: ReassignablePartition, brokers: Brokers
 ) -> ReassignablePartitionResponse:
     number = asked.partition_index
     try:
@@ -100,12 +104,20 @@ def _reassign(
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         if asked.replicas is None:
             raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        check_replicas(asked.replicas, node_id)
+        check_replicas(asked.replicas, brokers)
+        _check_stays(topic.record, number, asked.replicas)
     except Refusal as error:
         return _result(asked, error)
     return ReassignablePartitionResponse(
         partition_index=number, error_code=0, error_message=None
     )
+
+
+def _check_stays(record: TopicRecord, number: int, replicas: Sequence[int]) -> None:
+    """Raise Refusal for a move to another broker, which is not supported yet."""
+    if record.leaders and replicas[0] != record.leaders[number].replica:
+        message = "Partitions cannot be moved to another broker yet."
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _result(asked: ReassignablePartition, error: Refusal) -> ReassignablePartitionResponse:

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the brokers and the controller. Here one broker is both.
+"""DescribeCluster (60): the brokers and the controller. Each broker calls itself that.
 
 Versions 0 to 2. All are flexible. v1: the type of endpoints (KIP-919). v2: fenced brokers
 (KIP-1073).
@@ -33,17 +33,16 @@ def handle(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"Unsupported endpoint type {request.endpoint_type}",
         )
-    config = services.config
-    host, port = context.advertised()
     response = DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
         cluster_id=services.cluster_id,
-        controller_id=config.node_id,
+        controller_id=services.brokers.controller_id,
         brokers=[
             DescribeClusterBroker(
-                broker_id=config.node_id, host=host, port=port, rack=config.broker_rack
+                broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack
             )
+            for one in services.brokers.addresses(context.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -8,12 +8,13 @@ Version 0 only.
 
 from __future__ import annotations
 
+from odradek.broker.answers.brokers import placements
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.java import hash_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition, Partition
+from odradek.broker.topics.partitions import Partition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_topic_partitions import (
@@ -80,7 +81,7 @@ def _order(name: str) -> bytes:
 def _describe(
     topic: Topic, partitions: tuple[Partition, ...], node_id: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    only_replica = [node_id]  # every partition has this one: the broker is alone
+    placed_at = placements(node_id).of
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
@@ -88,16 +89,16 @@ def _describe(
         is_internal=topic.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=0,
+                error_code=(placed := placed_at(one)).error,
                 partition_index=one.partition,
-                leader_id=node_id,
+                leader_id=placed.leader_id,
                 leader_epoch=one.leader_epoch,
-                replica_nodes=only_replica,
-                isr_nodes=only_replica,
+                replica_nodes=placed.replicas,
+                isr_nodes=placed.replicas,
                 # No replica outside of the in-sync replicas waits to lead again.
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
+                offline_replicas=placed.offline,
             )
             for one in paced(partitions)
         ],

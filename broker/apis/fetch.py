@@ -380,12 +380,16 @@ def _begin_session(fetch: _Fetch, answered: list[Planned]) -> int:
 
 def _leaders(fetch: _Fetch, answered: list[Planned]) -> list[NodeEndpoint]:
     """Return the endpoints of the leaders that the response names (KIP-951)."""
-    names_leader = any(
-        planned.data.current_leader is not NO_LEADER for planned in paced_if_many(answered)
-    )
-    if not names_leader or fetch.reading.is_follower:  # Kafka expects a follower to know them
+    named = {
+        planned.data.current_leader.leader_id: None
+        for planned in paced_if_many(answered)
+        if planned.data.current_leader is not NO_LEADER
+    }
+    if not named or fetch.reading.is_follower:  # Kafka expects a follower to know them
         return []
-    services = fetch.services
-    host, port = fetch.context.advertised()
-    rack = services.config.broker_rack
-    return [NodeEndpoint(node_id=services.node_id, host=host, port=port, rack=rack)]
+    found = (fetch.services.brokers.address(one, fetch.context.listener) for one in named)
+    return [
+        NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack)
+        for one in found
+        if one is not None
+    ]

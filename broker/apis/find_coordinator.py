@@ -1,5 +1,6 @@
-"""FindCoordinator: the broker that coordinates a group or a transaction, or keeps the state of
-a share-partition. There is one broker, so the answer is this one.
+"""FindCoordinator (10): the coordinator of a group, a transaction or a share-partition.
+
+It is the broker that leads the partition of the internal topic that the key belongs to.
 
 Versions 0 to 6. v1: the type of the key; error messages. v3: flexible. v4: several keys (KIP-699).
 v5: TRANSACTION_ABORTABLE (KIP-890). v6: share groups (KIP-932).
@@ -7,11 +8,19 @@ v5: TRANSACTION_ABORTABLE (KIP-890). v6: share groups (KIP-932).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
+
 from odradek.broker.context import RequestContext
+from odradek.broker.errors import EXPLAINED
 from odradek.broker.loop.repeats import answer_each
+from odradek.broker.metadata.members import Address
+from odradek.broker.orders.java import partition_for
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.topics import names as topic_names
+from odradek.broker.topics.partitions import RemotePartition
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator import (
@@ -20,10 +29,16 @@ from odradek.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
+logger = logging.getLogger(__name__)
+
 _GROUP = 0
 _TRANSACTION = 1
 _SHARE = 2
-_TYPES = (_GROUP, _TRANSACTION, _SHARE)
+_TOPICS = {
+    _GROUP: topic_names.CONSUMER_OFFSETS,
+    _TRANSACTION: topic_names.TRANSACTION_STATE,
+    _SHARE: topic_names.SHARE_GROUP_STATE,
+}
 _BATCH_VERSION = 4
 _SHARE_VERSION = 6
 _NO_NODE_ID = -1
@@ -32,8 +47,30 @@ _NO_PORT = -1
 
 def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    """Name the coordinator of each key.
+
+    A broker that is alone coordinates everything, even before the internal topic exists.
+    """
+    name = _TOPICS.get(request.key_type)
+    if name is None or services.topics.get(name) or not services.topics.is_shared:
+        return _answer(services, context, request)
+    return _create_then_answer(services, context, request, name)
+
+
+async def _create_then_answer(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest, name: str
 ) -> FindCoordinatorResponse:
-    """Name this node for every key."""
+    try:
+        await services.topics.internal(name)
+    except EXPLAINED as error:
+        logger.error("could not create topic=%s: %s", name, error)
+    return _answer(services, context, request)
+
+
+def _answer(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     version, key_type = context.api_version, request.key_type
     if version >= _BATCH_VERSION:
         found = answer_each(
@@ -51,6 +88,8 @@ def handle(
         )
     error = _problem(context, key_type, request.key)
     found_one = _coordinator(services, context, key_type, request.key, error)
+    if found_one.error_code:
+        error = error or ErrorCode.COORDINATOR_NOT_AVAILABLE
     return FindCoordinatorResponse(
         error_code=error,
         error_message=found_one.error_message or error.name,
@@ -81,7 +120,7 @@ def _problem(context: RequestContext, key_type: int, key: str) -> ErrorCode:
 
 def _sentence(version: int, key_type: int, error: ErrorCode) -> str:
     """Return the sentence of an error; an error of a single key has none, since keys are many."""
-    is_of_key = key_type in _TYPES and error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    is_of_key = key_type in _TOPICS and error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return "" if version >= _BATCH_VERSION and is_of_key else error.sentence
 
 
@@ -97,12 +136,29 @@ def _coordinator(
             error_code=error,
             error_message=_sentence(context.api_version, key_type, error),
         )
-    host, port = context.advertised()
+    found = _leader(services, context, key_type, key)
+    if found is None:
+        missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return _coordinator(services, context, key_type, key, missing)
     return Coordinator(
         key=key,
-        node_id=services.node_id,
-        host=host,
-        port=port,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
         error_code=ErrorCode.NONE,
         error_message="",
     )
+
+
+def _leader(
+    services: Services, context: RequestContext, key_type: int, key: str
+) -> Address | None:
+    """Return the address of the broker that leads a key's partition, None when there is none."""
+    topic = services.topics.get(_TOPICS[key_type])
+    if topic is None:
+        is_alone = not services.topics.is_shared
+        return services.brokers.address(services.node_id, context.listener) if is_alone else None
+    found = topic.partitions[partition_for(key, len(topic.partitions))]
+    if isinstance(found, RemotePartition):
+        return services.brokers.address(found.leader.node_id, context.listener)
+    return services.brokers.address(services.node_id, context.listener)

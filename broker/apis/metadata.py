@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 
+from odradek.broker.answers.brokers import placements
 from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
@@ -24,7 +25,6 @@ from odradek.broker.orders.scala import SMALL_MAX, trie_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition
 from odradek.broker.topics.plans import NewTopic, TopicPlan, internal_topic
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -70,10 +70,10 @@ def handle(
 
 
 def _all(services: Services, context: RequestContext) -> list[MetadataResponseTopic]:
-    topics, node_id = services.topics, services.config.node_id
+    topics = services.topics
     permitted = _describable(context, topics.order.image(), logs_denied=False)
     found = map(topics.get, topics.order.described(permitted))
-    return [_describe(one, node_id) for one in paced(found) if one is not None]
+    return [_describe(one, services.node_id) for one in paced(found) if one is not None]
 
 
 def _describable(
@@ -101,7 +101,7 @@ def _by_ids(
         unknown = trie_order(unknown, uuid_hash)
     known = {one.name: one for one in topics.values() if one is not None}
     permitted = _describable(context, known)
-    node_id = services.config.node_id
+    node_id = services.node_id
     order: Callable[[Iterable[str]], list[str]] = _trie if is_trie else list
     return _answer(
         services, context,
@@ -168,7 +168,7 @@ def _by_name(
     As in Kafka each of the three is a set of its own, which is a trie when the request names more
     than a few topics.
     """
-    topics, node_id = services.topics, services.config.node_id
+    topics, node_id = services.topics, services.node_id
     asked: dict[str, Topic | None] = {}
     not_created: list[str] = []
     denied: list[str] = []
@@ -212,7 +212,7 @@ def _missing(name: str, refused: ErrorCode | None) -> MetadataResponseTopic:
 
 
 def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
-    only_replica = [node_id]  # every partition has this one: the broker is alone
+    placed_at = placements(node_id).of
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -220,14 +220,13 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
         is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
-                error_code=0,
+                error_code=(placed := placed_at(one)).error,
                 partition_index=one.partition,
-                leader_id=node_id,
+                leader_id=placed.leader_id,
                 leader_epoch=one.leader_epoch,
-                replica_nodes=only_replica,
-                isr_nodes=only_replica,
-                # It is the leader all the same, so that clients ask it and get the error.
-                offline_replicas=only_replica if isinstance(one, OfflinePartition) else [],
+                replica_nodes=placed.replicas,
+                isr_nodes=placed.replicas,
+                offline_replicas=placed.offline,
             )
             for one in paced(topic.partitions)
         ],
@@ -240,16 +239,15 @@ def _answer(
     request: MetadataRequest,
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
-    config = services.config
-    host, port = context.advertised()
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
-                node_id=config.node_id, host=host, port=port, rack=config.broker_rack
+                node_id=one.node_id, host=one.host, port=one.port, rack=one.rack
             )
+            for one in services.brokers.addresses(context.listener)
         ],
         cluster_id=services.cluster_id,
-        controller_id=config.node_id,
+        controller_id=services.brokers.controller_id,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:

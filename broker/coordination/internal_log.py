@@ -15,6 +15,7 @@ from odradek.broker.coordination.effects import Producer
 from odradek.broker.coordination.seams import KeyValue, StoredBatch
 from odradek.broker.durability.own_appends import Durability
 from odradek.broker.errors import EXPLAINED
+from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.batch_records import DECOMPRESSED_MAX_BYTES, record_section
@@ -70,6 +71,17 @@ class InternalLog:
         """The number of partitions that the topic has, or will have once it is created."""
         topic = self._topics.get(self._name)
         return len(topic.partitions) if topic else self._configured_count()
+
+    def leads(self, partition: int) -> bool:
+        """Return whether this broker leads a partition, or would if there were the topic.
+
+        Where brokers share the metadata, nobody leads it before.
+        """
+        topic = self._topics.get(self._name)
+        if topic is None:
+            return not self._topics.is_shared
+        found = topic.partitions[partition : partition + 1]
+        return bool(found) and not isinstance(found[0], RemotePartition)
 
     async def ready(self) -> Topic:
         """Return the topic, creating it if needed; raises errors that broker.errors explains."""

@@ -64,7 +64,8 @@ class Runtime(Generic[M]):
     """Owns the machines, the answers that are due, and the deadlines.
 
     Until a partition is loaded, requests for its names get COORDINATOR_LOAD_IN_PROGRESS; after
-    `close`, COORDINATOR_NOT_AVAILABLE. A partition whose log cannot be read is not served.
+    `close`, COORDINATOR_NOT_AVAILABLE. A partition whose log cannot be read is not served, nor is
+    one that another broker leads: NOT_COORDINATOR.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class Runtime(Generic[M]):
         # Partitions that could not be loaded.
         self._failed: set[int] = set()
         self._reloading: set[Task[None]] = set()
+        self._loading: set[int] = set()
+        self._has_begun = False
         self._is_closed = False
         # Deadlines of machines, and, by name, of the work done in turn for all of them.
         self._deadlines: Deadlines[tuple[int, Timer] | str] = Deadlines()
@@ -110,7 +113,8 @@ class Runtime(Generic[M]):
         """The reason why not all partitions can be asked yet, or any more; NONE when they can."""
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if len(self._machines) + len(self._failed) < self._partition_count:
+        led = sum(map(self._log.leads, range(self._partition_count)))
+        if len(self._machines) + len(self._failed) < led:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -134,7 +138,7 @@ class Runtime(Generic[M]):
         machine = self._machines.get(partition)
         if machine is not None:
             return machine
-        if partition in self._failed:
+        if partition in self._failed or not self._log.leads(partition):
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -236,8 +240,22 @@ class Runtime(Generic[M]):
 
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
+        self._has_begun = True
         for partition in range(self._partition_count):
-            await self._load(partition)
+            if self._log.leads(partition) and partition not in self._loading:
+                await self._load(partition)
+
+    def follow(self) -> None:
+        """Load the partitions that this broker leads now, and leave those that it has lost."""
+        self._partition_count = self._log.partition_count
+        for partition in range(self._partition_count):
+            if not self._log.leads(partition):
+                self._failed.discard(partition)
+                self._unload(partition)
+            elif self._has_begun and partition not in (
+                self._machines.keys() | self._failed | self._loading
+            ):
+                self._start_loading(partition)
 
     def close(self) -> None:
         """End serving: answer all parked requests, and stop the timer."""
@@ -252,26 +270,39 @@ class Runtime(Generic[M]):
 
     async def _load(self, partition: int) -> None:
         machine = self._new_machine(partition)
+        self._loading.add(partition)
         try:
             await replay(self._what, self._log, self._codec, partition, machine)
         except errors.EXPLAINED as error:
             self._failed.add(partition)
             logger.error("failed to load %s partition=%d error=%s", self._what, partition, error)
             return
-        if self._is_closed:
+        finally:
+            self._loading.discard(partition)
+        if self._is_closed or not self._log.leads(partition):
             return
         self._machines[partition] = machine
         self.perform(partition, machine.loaded(self._clock.now_ms()))
 
     def _reload(self, partition: int) -> None:
         """Discard a machine that is ahead of its log, and load another."""
-        machine = self._machines.pop(partition, None)
-        if machine is None:
+        if partition not in self._machines:
             return  # A second append has failed.
         logger.error("reload %s partition=%d: its log refused records", self._what, partition)
+        self._unload(partition)
+        if self._log.leads(partition):
+            self._start_loading(partition)
+
+    def _unload(self, partition: int) -> None:
+        machine = self._machines.pop(partition, None)
+        if machine is None:
+            return
         self.perform(partition, machine.unload(self._clock.now_ms()))
         for key in [key for key in self._deadlines if key[0] == partition]:
             self._deadlines.cancel(key)
+
+    def _start_loading(self, partition: int) -> None:
+        self._loading.add(partition)
         task = asyncio.ensure_future(self._load_again(partition))
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)

@@ -42,6 +42,9 @@ class InternalTopic(Protocol):
     def partition_count(self) -> int:
         """The number of partitions that the topic has, or will have once it is created."""
 
+    def leads(self, partition: int) -> bool:
+        """Return whether this broker leads a partition, and so coordinates for it."""
+
     def append(
         self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
     ) -> Future[None]:

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.sessions import WantedPartition
+from odradek.broker.metadata import members
 from odradek.broker.topics.disks import Disks
-from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.partitions import OfflinePartition, RemotePartition
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -180,6 +181,15 @@ def refused(
     return Planned(wanted, data)
 
 
+def _led_elsewhere(reading: Reading, wanted: WantedPartition, leader: members.Leader) -> Planned:
+    planned = refused(reading, wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if leader.node_id != members.NO_LEADER and reading.leader_id is not None:
+        planned.data.current_leader = LeaderIdAndEpoch(
+            leader_id=leader.node_id, leader_epoch=leader.epoch
+        )
+    return planned
+
+
 def error_data(partition: int, code: ErrorCode) -> PartitionData:
     """Return the error of a partition that the broker has not tried to read."""
     return PartitionData(
@@ -264,6 +274,8 @@ def _plan_partition(
     log = topic.partitions[request.partition]
     if isinstance(log, OfflinePartition):
         return refused(reading, one, code_of(log.cause))
+    if isinstance(log, RemotePartition):
+        return _led_elsewhere(reading, one, log.leader)
     if one.topic_id not in (topic.topic_id, ZERO_UUID):
         return refused(reading, one, ErrorCode.INCONSISTENT_TOPIC_ID)
     if request.current_leader_epoch >= 0 and request.current_leader_epoch != log.leader_epoch:

@@ -4,6 +4,9 @@ A change reads memory, decides, writes to the store, waits for the disk and then
 another change ran while it waits, both could create the same topic. If it were dropped half-way
 because its client has gone, memory and disk would disagree. So changes queue up, and a change that
 has begun runs to its end.
+
+Where several brokers share the store, another broker's change may come first. The store refuses
+then, memory follows that change, and the change here is decided again.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ from odradek.broker.loop.slices import Sliced, Slices
 T = TypeVar("T")
 
 
+class OutOfDate(Exception):
+    """Other brokers have changed the metadata since memory had it."""
+
+
 class Changes:
     """The queue of changes; owns the tasks that run them."""
 
@@ -24,6 +31,8 @@ class Changes:
         """With `slices` requests are served while a large change is decided."""
         self._slices = slices
         self._turn = asyncio.Lock()
+        # Brings memory up to date with other brokers' changes.
+        self.follow: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -39,6 +48,11 @@ class Changes:
 
     async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._turn:
-            if self._slices is None:
-                return await change()
-            return await Sliced(change(), self._slices)
+            while True:
+                try:
+                    if self._slices is None:
+                        return await change()
+                    return await Sliced(change(), self._slices)
+                except OutOfDate:
+                    assert self.follow is not None, "only a shared store raises it"
+                    await self.follow()

@@ -179,6 +179,28 @@ class Configs:
         logger.info("changed broker settings broker=%r names=%s", name, ",".join(sorted(values)))
         self._put_in_force(layers, resolved)
 
+    def follow(self, stored: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Put the settings in force that were stored for all brokers or for this one.
+
+        Another broker has checked them. If they do not fit this one's static settings, those in
+        force stay, with an error in the log.
+        """
+        names = [name for name in self._sources if Resource(ResourceType.BROKER, name) in stored]
+        if not names:
+            return
+        dynamic = self._dynamic | {name: _stored_settings(stored, name) for name in names}
+        layers = self._layers_of(dynamic)
+        try:
+            resolved = resolve_broker(layers)
+            for check in self.checks:
+                check(layers)
+        except ConfigError as error:
+            logger.error("settings that another broker stored do not fit here: %s", error)
+            return
+        self._dynamic = dynamic
+        logger.info("followed broker settings of=%s", ",".join(map(repr, names)))
+        self._put_in_force(layers, resolved)
+
     async def reload(self, read: Layer) -> None:
         """Apply the static settings that were read again, as far as they may change at runtime.
 

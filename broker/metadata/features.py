@@ -115,9 +115,13 @@ class Features:
         levels = {name: one.level for name, one in wanted.items()}
         if not validate_only and any(self._levels[name] != levels[name] for name in levels):
             await self._store.finalize_features(levels)
-            self._levels |= levels
-            for changed in self.on_changed:
-                changed()
+            self.follow(levels)
+
+    def follow(self, levels: Mapping[str, int]) -> None:
+        """Put stored levels in force."""
+        self._levels |= {one.name: levels[one.name] for one in FEATURES if one.name in levels}
+        for changed in self.on_changed:
+            changed()
 
     def _problem(self, update: FeatureUpdate) -> str:
         """Return the reason to refuse an update, "" when there is none."""

@@ -36,10 +36,19 @@ logger = logging.getLogger(__name__)
 DATABASE_NAME = "odradek.db"
 COPY_NAME = DATABASE_NAME + ".copy"
 _DAMAGED_SUFFIX = ".damaged"
+# The files of a broker whose metadata is in a catalog now have this name.
+MOVED_SUFFIX = ".moved-to-catalog"
 
 _GENERATION = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _SEAL_SIZE = _GENERATION.size + _CRC.size
+
+
+def places(directories: Sequence[Path]) -> list[Path]:
+    """Return the paths at which the files may be."""
+    found = [path / DATABASE_NAME for path in directories]
+    found.insert(1, directories[0] / COPY_NAME)
+    return found
 
 
 class NoIntactImage(Exception):
@@ -61,8 +70,7 @@ class Images:
 
     def __init__(self, fs: FileSystem, directories: Sequence[Path]) -> None:
         self._fs = fs
-        self._places = [path / DATABASE_NAME for path in directories]
-        self._places.insert(1, directories[0] / COPY_NAME)
+        self._places = places(directories)
         self._found: list[_Found] = []
         self._newest: _Found | None = None
         self._generation = 0
@@ -84,6 +92,8 @@ class Images:
         Changes nothing but the permissions of the files. Raises NoIntactImage.
         """
         self._found = [self._look(path) for path in self._places]
+        if all(one.data is None and not one.cause for one in self._found):
+            self._refuse_moved()
         intact = [one for one in self._found if one.generation is not None]
         if not intact:
             damaged = [one for one in self._found if one.cause]
@@ -96,6 +106,16 @@ class Images:
             _check_same_cluster(newest, one)
         self._newest, self._generation = newest, newest.generation
         return newest.data[:-_SEAL_SIZE]
+
+    def _refuse_moved(self) -> None:
+        """Raise NoIntactImage for directories whose metadata is in a catalog."""
+        for path in self._places:
+            moved = Path(f"{path}{MOVED_SUFFIX}")
+            if self._fs.exists(moved):
+                raise NoIntactImage(
+                    f"{moved} says that the metadata of these log directories is in a catalog: "
+                    "set odradek.catalog.url"
+                )
 
     def mend(self) -> None:
         """Write the image that was read to all other places; rename damaged files to keep them.

@@ -90,7 +90,12 @@ class ResourceConfigs:
             await self._store.replace_configs(altered)
         except MetadataError as error:
             return {resource: refused or error for resource, refused in outcomes.items()}
-        for resource, values in paced(altered.items()):
+        self.follow(altered)
+        return outcomes
+
+    def follow(self, stored: Mapping[Resource, Settings]) -> None:
+        """Put stored settings of resources in force."""
+        for resource, values in paced(stored.items()):
             if values:
                 self._settings[resource] = values
             else:
@@ -102,8 +107,7 @@ class ResourceConfigs:
                 ",".join(sorted(values)),
             )
         for changed in self.on_changed:
-            changed(altered.keys())
-        return outcomes
+            changed(stored.keys())
 
     def _check(self, resource: Resource, values: Settings) -> None:
         if resource.type is ResourceType.GROUP:

@@ -12,9 +12,11 @@ own memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
+
+from odradek.broker.metadata.members import Leader
 
 
 class ResourceType(IntEnum):
@@ -38,7 +40,7 @@ class SecurityKind(IntEnum):
 
 Rows = Mapping[str, str]
 """Texts by name."""
-Changes = Mapping[str, str | None]
+RowChanges = Mapping[str, str | None]
 """New texts by name; None removes the row of the name."""
 
 
@@ -64,6 +66,18 @@ class TopicRecord:
     created_ms: int
     is_deleting: bool = False
     made_count: int = field(default=0, compare=False)
+    # By partition, where brokers share the store; otherwise the one broker leads all partitions.
+    leaders: tuple[Leader, ...] = ()
+
+    def led_by(self, leader: Leader) -> TopicRecord:
+        """Return the topic with one leader for all partitions."""
+        return replace(self, leaders=(leader,) * self.partition_count)
+
+    def is_made(self, partition: int) -> bool:
+        """Return whether a partition is known to have had its directory."""
+        if self.leaders:
+            return self.leaders[partition].is_made
+        return partition < self.made_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,8 @@ class Metadata:
     # The levels of features that clients have finalized, by name.
     features: Mapping[str, int] = field(default_factory=dict)
     security: Mapping[SecurityKind, Rows] = field(default_factory=dict)
+    # All ids below it are taken.
+    next_producer_id: int = 0
 
 
 class MetadataStore(Protocol):
@@ -85,8 +101,12 @@ class MetadataStore(Protocol):
     def revision(self) -> int:
         """A number that grows with every change, like the end of Kafka's metadata log."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers may use the store, too: topics then have leaders."""
+
     async def load(self) -> Metadata:
-        """Return everything but the producer ids; nothing is written."""
+        """Return everything; nothing is written."""
 
     async def settle(self) -> None:
         """Make the loaded metadata durable, and repair damaged copies.
@@ -97,8 +117,8 @@ class MetadataStore(Protocol):
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its configurations; all of them or none."""
 
-    def note_made(self, topic_id: bytes, count: int) -> None:
-        """Note that the first partitions of a topic have their directories.
+    def note_made(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        """Note that partitions of a topic, the first or later ones, have their directories.
 
         The note is written with the next change, or when the store is closed.
         """
@@ -109,8 +129,8 @@ class MetadataStore(Protocol):
     async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
         """Remove topics and their configurations."""
 
-    async def set_partition_counts(self, counts: Mapping[bytes, int]) -> None:
-        """Set the numbers of partitions of topics, by topic id; all of them or none."""
+    async def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:
+        """Set the numbers of partitions of topics; all of them or none."""
 
     async def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
         """Replace all configurations of some resources; all of them or none."""
@@ -118,7 +138,7 @@ class MetadataStore(Protocol):
     async def finalize_features(self, levels: Mapping[str, int]) -> None:
         """Set the levels of some features; all of them or none."""
 
-    async def change_security(self, kind: SecurityKind, changes: Changes) -> None:
+    async def change_security(self, kind: SecurityKind, changes: RowChanges) -> None:
         """Write or remove rows of a kind; all of them or none."""
 
     async def allocate_producer_ids(self, count: int) -> int:

@@ -68,12 +68,15 @@ class Dispatcher:
         self.backpressure = services.backpressure
         self.metrics = services.metrics
         self._topics = services.topics
+        self._lease = services.brokers.lease
         self._slices = services.slices
         self.quotas = services.security.quotas
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
         begun_ns = begin_ns()
+        if begun_ns > self._lease.end_ns:
+            self._lease.on_end()
         try:
             if connection.gate is not None:
                 awaited = connection.gate.take(frame)

@@ -23,10 +23,11 @@ from odradek.broker.context import RequestContext
 from odradek.broker.counters.metrics import Metrics
 from odradek.broker.counters.topics import count_refusal
 from odradek.broker.errors import code_of, message_of
+from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.produce.batch_checks import BatchChecks, Verdict
 from odradek.broker.security.principals import ANONYMOUS
 from odradek.broker.topics.disks import Disks
-from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,
@@ -40,6 +41,8 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -88,6 +91,7 @@ class _Laborious:
 class AppendServices(AdmissionServices, Protocol):
     """The parts of a broker that appending takes."""
 
+    brokers: Brokers
     batch_checks: BatchChecks
     disks: Disks
     metrics: Metrics
@@ -235,9 +239,26 @@ class Appending:
         if problem is not None:
             return refusal(index, *problem)
         log = topic.partitions[index]
-        if isinstance(log, OfflinePartition):
-            return refusal(index, code_of(log.cause), message_of(log.cause))
-        return log
+        if isinstance(log, Log):
+            return log
+        refused = refusal(index, code_of(log.cause), message_of(log.cause))
+        if isinstance(log, RemotePartition) and log.leader.node_id != NO_LEADER:
+            leader = log.leader
+            refused.current_leader = LeaderIdAndEpoch(
+                leader_id=leader.node_id, leader_epoch=leader.epoch
+            )
+            self._name(leader.node_id)
+        return refused
+
+    def _name(self, node_id: int) -> None:
+        """Add the endpoint of a leader that the response names (KIP-951)."""
+        named = self.response.node_endpoints
+        found = self._services.brokers.address(node_id, self._context.listener)
+        if found is not None and all(one.node_id != node_id for one in named):
+            endpoint = NodeEndpoint(
+                node_id=node_id, host=found.host, port=found.port, rack=found.rack
+            )
+            self.response.node_endpoints = [*named, endpoint]
 
     def _problem(
         self, topic: Topic, partition: PartitionProduceData

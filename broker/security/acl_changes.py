@@ -15,7 +15,7 @@ from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.errors import MetadataError, Refusal
 from odradek.broker.loop.repeats import Repeats
 from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.store import MetadataStore, SecurityKind
+from odradek.broker.metadata.store import MetadataStore, RowChanges, SecurityKind
 from odradek.broker.security.acl_search import AclSearch
 from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission, from_row, to_row
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
@@ -77,6 +77,14 @@ class AclChanges:
     def describe(self, which: AclFilter) -> list[Acl]:
         """Return the entries that match a filter, in an order that is always the same."""
         return _ordered(filter(which.matches, self.authorizer.acls))
+
+    def follow(self, rows: RowChanges) -> None:
+        """Put entries in force, or out of force, as they were stored."""
+        stored = {from_row(row): value is not None for row, value in rows.items()}
+        self.authorizer.change(
+            added=[acl for acl, is_there in stored.items() if is_there],
+            removed=[acl for acl, is_there in stored.items() if not is_there],
+        )
 
     async def create(self, acls: Sequence[Acl]) -> list[Created]:
         """Create entries, each on its own. Raises MetadataError."""

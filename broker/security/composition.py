@@ -16,7 +16,12 @@ from odradek.broker.ids import random_id
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
-from odradek.broker.metadata.store import Metadata, MetadataStore, SecurityKind
+from odradek.broker.metadata.store import (
+    Metadata,
+    MetadataStore,
+    RowChanges,
+    SecurityKind,
+)
 from odradek.broker.security.authorization import Authorizer
 from odradek.broker.security.credentials import NoTokens, TokenCredentials
 from odradek.broker.security.quotas.composition import QuotaTable
@@ -99,6 +104,17 @@ class Security:
         from odradek.broker.security.scram_users import ScramUsers
 
         return ScramUsers(self._scram_rows, self.store)
+
+    async def follow(self, kind: SecurityKind, rows: RowChanges) -> None:
+        """Take over rows as another broker has stored, or removed, them."""
+        if kind is SecurityKind.ACL and self.acls is not None:
+            self.acls.follow(rows)
+        elif kind is SecurityKind.DELEGATION_TOKEN and self.tokens is not None:
+            self.tokens.follow(rows)
+        elif kind is SecurityKind.QUOTA:
+            await self.quotas.follow(rows)
+        elif kind is SecurityKind.SCRAM_CREDENTIAL:
+            self.scram_users.follow(rows)
 
     def sasl_listener(self, name: str) -> SaslListener:
         """Return the settings and mechanisms of a SASL listener."""

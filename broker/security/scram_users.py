@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from odradek.broker.errors import MetadataError
-from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.metadata.store import MetadataStore, RowChanges, Rows, SecurityKind
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.salts import USUAL, Form, forms_of, made_up
 from odradek.broker.security.sasl.scram_messages import hash_size_bytes
@@ -73,6 +73,21 @@ class ScramUsers:
             rows[_SECRET] = _text(self._secret)
         await self._store.change_security(SecurityKind.SCRAM_CREDENTIAL, rows)
         self._is_secret_stored = True
+        self._take(changes)
+
+    def follow(self, rows: RowChanges) -> None:
+        """Take over credentials as they were stored, or removed."""
+        changes: dict[Key, ScramCredential | None] = {}
+        for name, value in rows.items():
+            if name == _SECRET:
+                if value is not None:
+                    self._is_secret_stored, self._secret = True, _bytes(value)
+                continue
+            mechanism, _, user = name.partition(":")
+            changes[mechanism, user] = None if value is None else _read(name, value)
+        self._take(changes)
+
+    def _take(self, changes: Mapping[Key, ScramCredential | None]) -> None:
         for key, one in changes.items():
             self._credentials.pop(key, None)
             if one is not None:

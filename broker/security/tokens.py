@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from odradek.broker.errors import MetadataError, Refusal
 from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.metadata.store import MetadataStore, RowChanges, Rows, SecurityKind
 from odradek.broker.security.credentials import ScramCredential, TokenCredential
 from odradek.broker.security.principals import Principal
 from odradek.broker.security.salts import new_salt
@@ -231,9 +231,16 @@ class DelegationTokens:
     async def _remove(self, tokens: Sequence[Token]) -> None:
         changes = dict.fromkeys((one.token_id for one in tokens), None)
         await self._store.change_security(SecurityKind.DELEGATION_TOKEN, changes)
-        for one in tokens:
-            del self._tokens[one.token_id], self._ids[self.hmac_of(one.token_id)]
-            self._credentials.pop(one.token_id, None)
+        self.follow(changes)
+
+    def follow(self, rows: RowChanges) -> None:
+        """Take over tokens as they were stored, or removed."""
+        for token_id, text in rows.items():
+            if text is not None:
+                self._put(_read(token_id, text))
+            elif token_id in self._tokens:
+                del self._tokens[token_id], self._ids[self.hmac_of(token_id)]
+                self._credentials.pop(token_id, None)
 
     def _put(self, token: Token) -> None:
         self._tokens[token.token_id] = token

@@ -54,6 +54,10 @@ class ShareStateCoordinator:
             time=time,
         )
 
+    def follow(self) -> None:
+        """Load the partitions that this broker leads now, and leave those that it has lost."""
+        self._runtime.follow()
+
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
         await self._runtime.load()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.topics.registry import Topics
 
@@ -11,10 +12,8 @@ from odradek.broker.topics.registry import Topics
 class TopicLookup:
     """The present topics, and the racks of their replicas."""
 
-    def __init__(
-        self, topics: Topics, store: MetadataStore, rack: Callable[[], str | None]
-    ) -> None:
-        self._topics, self._store, self._rack = topics, store, rack
+    def __init__(self, topics: Topics, store: MetadataStore, brokers: Brokers) -> None:
+        self._topics, self._store, self._brokers = topics, store, brokers
 
     def names(self) -> Iterable[str]:
         """Return the names of all topics."""
@@ -40,6 +39,16 @@ class TopicLookup:
         return len(topic.partitions) if topic else 0
 
     def racks(self, name: str) -> Sequence[Sequence[str]]:
-        """Return the racks of the replicas of each partition of a topic: this broker's rack."""
-        rack = self._rack()
-        return [[rack] if rack else []] * self.partition_count(name)
+        """Return the rack of each partition of a topic, in a list: that of its broker."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return []
+        own = _listed(self._brokers.own.rack)
+        if not topic.record.leaders:
+            return [own] * len(topic.partitions)
+        racks = {one.node_id: _listed(one.rack) for one in self._brokers}
+        return [racks.get(one.replica, []) for one in topic.record.leaders]
+
+
+def _listed(rack: str | None) -> Sequence[str]:
+    return [rack] if rack else []

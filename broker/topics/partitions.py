@@ -23,13 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.errors import Refusal
+from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.names import CLUSTER_METADATA
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.directory import LogDirectory
-from odradek.storage.errors import DirectoryOffline, StorageError, UnknownDirectory
+from odradek.storage.errors import (
+    DirectoryOffline,
+    NotLeader,
+    StorageError,
+    UnknownDirectory,
+)
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
 
@@ -54,7 +60,26 @@ class OfflinePartition:
         return self.log.leader_epoch if self.log else -1
 
 
-Partition = Log | OfflinePartition
+@dataclass(frozen=True, slots=True)
+class RemotePartition:
+    """A partition that another broker leads, or, with NO_LEADER, none for now."""
+
+    topic: str
+    partition: int
+    leader: Leader
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the leader."""
+        return self.leader.epoch
+
+    @property
+    def cause(self) -> StorageError:
+        """The error that a client gets here."""
+        return NotLeader(f"{self.topic}-{self.partition} is led by another broker")
+
+
+Partition = Log | OfflinePartition | RemotePartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +325,13 @@ def _open_some(
         identity = LogIdentity(record.name, one.number, record.topic_id)
         result: Partition
         try:
-            result = home.open_log(identity, one.config, now_ms=now_ms, failed=one.failed)
+            result = home.open_log(
+                identity,
+                one.config,
+                now_ms=now_ms,
+                failed=one.failed,
+                leader_epoch_min=record.leaders[one.number].epoch if record.leaders else -1,
+            )
         except StorageError as error:
             result = _offline(one, error)
         opened.append((home, (at, one), result))

@@ -7,13 +7,16 @@ in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.metadata.members import Brokers, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.partitions import Wanted
+from odradek.broker.topics.placement import assigned_leaders, choose_leaders
 from odradek.config.broker import BrokerConfig
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
@@ -77,6 +80,9 @@ class Surroundings:
     resolve: Callable[[Mapping[str, str]], Resolved[TopicConfig]]
     names: Collection[str]
     names_by_collision_key: Mapping[str, str]
+    brokers: Brokers
+    # How many partitions each broker leads; None where the one broker leads all.
+    led: Counter[int] | None
 
 
 def plan_topics(
@@ -119,14 +125,44 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
         message = f"Null value not supported for topic configs: {','.join(new.null_configs)}"
         raise Refusal(ErrorCode.INVALID_CONFIG, message)
     resolved = around.resolve(new.configs)
-    partition_count = _place(new, around.broker)
+    partition_count = _place(new, around)
+    leaders: tuple[Leader, ...] = ()
+    if around.led is not None:
+        assignments = [replicas for _, replicas in sorted(new.assignments)]
+        leaders = _new_leaders(around.brokers, around.led, partition_count, assignments)
     record = TopicRecord(
-        new.name, topic_id, partition_count, replication_factor=1, created_ms=now_ms
+        new.name,
+        topic_id,
+        partition_count,
+        replication_factor=1,
+        created_ms=now_ms,
+        leaders=leaders,
     )
     return TopicPlan(record, new.configs, resolved)
 
 
-def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
+def with_new_leaders(
+    record: TopicRecord, wanted: Enlargement, brokers: Brokers, led: Counter[int]
+) -> TopicRecord:
+    """Return an enlarged topic with leaders for its new partitions, which `led` then counts."""
+    added = record.partition_count - len(record.leaders)
+    new = _new_leaders(brokers, led, added, wanted.assignments or ())
+    return replace(record, leaders=(*record.leaders, *new))
+
+
+def _new_leaders(
+    brokers: Brokers, led: Counter[int], count: int, assignments: Sequence[Replicas]
+) -> tuple[Leader, ...]:
+    members = {one.node_id: one for one in brokers}
+    if assignments:
+        leaders = assigned_leaders(members, assignments)
+    else:
+        leaders = choose_leaders(members.values(), led, count)
+    led.update(one.node_id for one in leaders)
+    return leaders
+
+
+def check_enlargement(wanted: Enlargement, present: int, brokers: Container[int]) -> None:
     """Raise Refusal unless a topic of `present` partitions can be enlarged as wanted."""
     count, assignments = wanted.partition_count, wanted.assignments
     if count == present:
@@ -145,11 +181,11 @@ def check_enlargement(wanted: Enlargement, present: int, node_id: int) -> None:
         )
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     for replicas in assignments or ():
-        check_replicas(replicas, node_id)
+        check_replicas(replicas, brokers)
 
 
-def check_replicas(replicas: Replicas, node_id: int) -> None:
-    """Raise Refusal for replicas that the one broker cannot hold.
+def check_replicas(replicas: Replicas, brokers: Container[int]) -> None:
+    """Raise Refusal for replicas that the brokers cannot hold: each partition has one replica.
 
     Kafka's source: ReplicationControlManager.validateManualPartitionAssignment.
     """
@@ -159,7 +195,7 @@ def check_replicas(replicas: Replicas, node_id: int) -> None:
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     previous = None
     for broker_id in sorted(replicas):
-        if broker_id != node_id:
+        if broker_id not in brokers:
             message = f"{start} broker {broker_id}, but no such broker is registered."
             raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         if broker_id == previous:
@@ -253,10 +289,11 @@ def _check_name(name: str, around: Surroundings) -> None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
-def _place(new: NewTopic, broker: BrokerConfig) -> int:
+def _place(new: NewTopic, around: Surroundings) -> int:
     """Return the number of a topic's partitions. Raises Refusal if its replicas cannot be held."""
+    broker = around.broker
     if new.assignments:
-        return _place_as_assigned(new, broker.node_id)
+        return _place_as_assigned(new, around.brokers)
     if new.replication_factor < _DEFAULT or new.replication_factor == 0:
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -280,7 +317,7 @@ def _place(new: NewTopic, broker: BrokerConfig) -> int:
     return broker.num_partitions if new.partition_count == _DEFAULT else new.partition_count
 
 
-def _place_as_assigned(new: NewTopic, node_id: int) -> int:
+def _place_as_assigned(new: NewTopic, brokers: Container[int]) -> int:
     if new.replication_factor != _DEFAULT:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -299,7 +336,7 @@ def _place_as_assigned(new: NewTopic, node_id: int) -> int:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition}",
             )
-        check_replicas(replicas, node_id)
+        check_replicas(replicas, brokers)
         seen.add(partition)
     if seen != set(range(len(seen))):
         raise Refusal(

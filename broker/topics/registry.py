@@ -12,17 +12,17 @@ start can finish a change that a crash interrupts:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 from odradek.broker.errors import Explained, MetadataError, Refusal
 from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.configs import Alteration, Configs, Layers
-from odradek.broker.metadata.store import Metadata, MetadataStore, Resource, ResourceType
-from odradek.broker.topics.partitions import OfflinePartition, Partitions, Wanted, online
+from odradek.broker.metadata.configs import Alteration, Configs
+from odradek.broker.metadata.members import Brokers
+from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType, TopicRecord
+from odradek.broker.topics.live import LiveTopics
+from odradek.broker.topics.partitions import Partitions, Wanted, online
 from odradek.broker.topics.plans import (
     Enlargement,
     NewTopic,
@@ -32,16 +32,14 @@ from odradek.broker.topics.plans import (
     check_total,
     internal_topic,
     plan_topics,
+    with_new_leaders,
 )
-from odradek.broker.topics.table import TopicTable
 from odradek.broker.topics.topic import Topic
-from odradek.config.broker import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 from odradek.storage.errors import StorageError
-from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ Spend = Callable[[int], None]
 """Counts partitions that are created or deleted; raises Refusal when they are too many."""
 
 
-class Topics(TopicTable):
+class Topics(LiveTopics):
     """The registry of topics. The event loop owns it; changes wait for the store and the disk.
 
     The error of one topic is data in the result; the changes of the others are carried out.
@@ -61,81 +59,13 @@ class Topics(TopicTable):
         configs: Configs,
         changes: Changes,
         partitions: Partitions,
+        brokers: Brokers,
         *,
         now_ms: Callable[[], int],
         new_id: Callable[[], bytes],
     ) -> None:
-        super().__init__()
-        self._store, self._configs, self._changes = store, configs, changes
-        self._partitions = partitions
+        super().__init__(store, configs, changes, partitions, brokers)
         self._now_ms, self._new_id = now_ms, new_id
-        # Called with a topic that is gone, its logs deleted.
-        self.on_deleted: list[Callable[[Topic], None]] = []
-        # Called with a topic that has more partitions, and whether all of them are new.
-        self.on_grown: list[Callable[[Topic, bool], None]] = []
-        # Called with a topic whose settings have changed, by itself or with the broker's.
-        self.on_config_changed: list[Callable[[Topic], None]] = []
-        configs.checks.append(self._check_layers)
-        configs.on_changed.append(self._follow_broker)
-
-    async def load(self, metadata: Metadata) -> None:
-        """Load all logs, and finish interrupted changes; called once, before requests come.
-
-        A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
-        whose settings no longer fit the broker's.
-        """
-        plans = []
-        makes_missing = self._configs.broker.odradek_create_missing_partitions
-        for record in metadata.topics:
-            overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
-            if record.is_deleting:
-                await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
-                await self._store.finish_deletion([record.topic_id])
-                logger.info("finished deletion topic=%s", record.name)
-                continue
-            with _naming(record.name):
-                plans.append(TopicPlan(record, overrides, self._configs.of_topic(overrides)))
-        wanted = [
-            replace(one, is_made=one.number < one.record.made_count and not makes_missing)
-            for plan in plans
-            for one in plan.partitions
-        ]
-        opened = iter(await self._partitions.open(wanted))
-        for plan in plans:
-            partitions = tuple(islice(opened, plan.record.partition_count))
-            self._publish(Topic(plan.record, partitions, plan.overrides, plan.resolved.config))
-            if all(isinstance(one, Log) for one in partitions):
-                self._store.note_made(plan.record.topic_id, len(partitions))
-        offline = self.offline()
-        for one in offline:
-            logger.error("failed to load partition=%s-%d: %s", one.topic, one.partition, one.cause)
-        logger.info("loaded logs=%d offline=%d", len(wanted) - len(offline), len(offline))
-        offline_names = {f"{one.topic}-{one.partition}" for one in offline}
-        for path in self._partitions.strays:
-            if path.name in offline_names:
-                continue
-            logger.warning("left alone a directory that belongs to no topic path=%s", path)
-
-    def take_offline(self, log: Log, cause: StorageError) -> None:
-        """Make a partition answer with an error from now on."""
-        self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
-
-    async def reopen(self) -> None:
-        """Try to bring the offline partitions back, in turn with all other changes."""
-        await self._changes.run(self._reopen)
-
-    async def _reopen(self) -> None:
-        offline = self.offline()
-        topics = [self._by_name[one.topic] for one in offline]
-        wanted = [
-            Wanted(topic.record, one.partition, topic.config, one.log, one.is_made)
-            for topic, one in zip(topics, offline, strict=True)
-        ]
-        opened = await self._partitions.open(wanted)
-        for topic, one in zip(topics, opened, strict=True):
-            self._replace(topic.topic_id, one)
-            if isinstance(one, Log):
-                logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
 
     async def create(
         self,
@@ -195,7 +125,12 @@ class Topics(TopicTable):
 
         configs = self._configs
         around = Surroundings(
-            configs.broker, configs.of_topic, self._by_name, self._names_by_collision_key
+            configs.broker,
+            configs.of_topic,
+            self._by_name,
+            self._names_by_collision_key,
+            self._brokers,
+            self._led() if self._store.is_shared else None,
         )
         outcomes = plan_topics(wanted, around, accept, new_id=self._new_id, now_ms=self._now_ms)
         plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
@@ -214,7 +149,8 @@ class Topics(TopicTable):
                 failed[name] = error
                 await self._undo_creation(plan, error)
                 continue
-            self._store.note_made(plan.record.topic_id, count)
+            self._note_made(self._by_id[plan.record.topic_id])
+            self._leaders_changed(self._by_id[plan.record.topic_id])
             overrides = dict(plan.overrides)
             logger.info("created topic topic=%s partitions=%d configs=%s", name, count, overrides)
         return [
@@ -274,36 +210,39 @@ class Topics(TopicTable):
         self, wanted: Sequence[Enlargement], validate_only: bool, spend: Spend
     ) -> list[Explained | None]:
         outcomes: list[Explained | None] = []
-        counts: dict[bytes, int] = {}
+        enlarged: dict[bytes, TopicRecord] = {}
+        led = self._led()
         total = 0
         for one in paced(wanted):
             topic = self.get(one.name)
             try:
                 if topic is None:
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                check_enlargement(one, len(topic.partitions), self._configs.node_id)
+                check_enlargement(one, len(topic.partitions), self._brokers)
                 total += one.partition_count - len(topic.partitions)
                 # The code is Kafka's; but Kafka creates partitions up to the bound all the same.
                 check_total(total, ErrorCode.UNKNOWN_SERVER_ERROR)
-                enlarged = replace(topic.record, partition_count=one.partition_count)
-                self._partitions.refuse_strays(enlarged)
+                record = replace(topic.record, partition_count=one.partition_count)
+                self._partitions.refuse_strays(record)
                 spend(one.partition_count - len(topic.partitions))
             except Refusal as error:
                 outcomes.append(error)
                 continue
-            counts[topic.topic_id] = one.partition_count
+            if self._store.is_shared:
+                record = with_new_leaders(record, one, self._brokers, led)
+            enlarged[topic.topic_id] = record
             outcomes.append(None)
-        if validate_only or not counts:
+        if validate_only or not enlarged:
             return outcomes
         try:
-            await self._store.set_partition_counts(counts)
+            await self._store.enlarge_topics(list(enlarged.values()))
         except MetadataError as error:
             return [refused or error for refused in outcomes]
         failed: dict[str, StorageError] = {}
-        for topic_id, count in counts.items():
+        for topic_id, record in enlarged.items():
             topic = self._by_id[topic_id]
             try:
-                await self._add_partitions(topic, count)
+                await self._add_partitions(topic, record)
             except StorageError as error:
                 logger.error("could not add partitions topic=%s: %s", topic.name, error)
                 failed[topic.name] = error
@@ -312,16 +251,17 @@ class Topics(TopicTable):
             for one, refused in paced(zip(wanted, outcomes, strict=True))
         ]
 
-    async def _add_partitions(self, topic: Topic, count: int) -> None:
-        record = replace(topic.record, partition_count=count)
-        added = range(len(topic.partitions), count)
-        new = await self._partitions.open([Wanted(record, one, topic.config) for one in added])
+    async def _add_partitions(self, topic: Topic, record: TopicRecord) -> None:
+        added = range(len(topic.partitions), record.partition_count)
+        new = await self._open_partitions([Wanted(record, one, topic.config) for one in added])
         # The topic may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
         partitions = (*topic.partitions, *online(new))
-        self._grow(replace(topic, record=record, partitions=partitions), is_new=False)
-        self._store.note_made(topic.topic_id, count)
-        logger.info("added partitions topic=%s partitions=%d", topic.name, count)
+        topic = replace(topic, record=record, partitions=partitions)
+        self._grow(topic, is_new=False)
+        self._note_made(topic)
+        self._leaders_changed(topic)
+        logger.info("added partitions topic=%s partitions=%d", topic.name, record.partition_count)
 
     async def _alter_configs(
         self, wanted: Mapping[str, Alteration], validate_only: bool
@@ -353,45 +293,6 @@ class Topics(TopicTable):
             logger.info("changed settings topic=%s configs=%s", name, dict(overrides))
         return outcomes
 
-    # --- the broker's settings ----------------------------------------------------------------
-
-    def _check_layers(self, layers: Layers) -> None:
-        distinct = {frozenset(topic.overrides.items()): topic for topic in self}
-        for topic in distinct.values():
-            with _naming(topic.name):
-                self._configs.of_topic(topic.overrides, layers)
-
-    def _follow_broker(self, _: BrokerConfig) -> None:
-        for topic in self:
-            config = self._configs.of_topic(topic.overrides).config
-            if config != topic.config:
-                self._reconfigure(topic, topic.overrides, config)
-
-    # --- parts of changes ----------------------------------------------------------------------
-
-    def _grow(self, topic: Topic, *, is_new: bool) -> None:
-        self._publish(topic)
-        for grown in self.on_grown:
-            grown(topic, is_new)
-
-    def _reconfigure(
-        self, topic: Topic, overrides: Mapping[str, str], config: TopicConfig
-    ) -> None:
-        changed = replace(topic, overrides=overrides, config=config)
-        for log in changed.logs:
-            log.config = config
-        self._publish(changed)
-        for listener in self.on_config_changed:
-            listener(changed)
-
     async def _open(self, plan: TopicPlan) -> Topic:
-        opened = await self._partitions.open(plan.partitions)
+        opened = await self._open_partitions(plan.partitions)
         return Topic(plan.record, online(opened), plan.overrides, plan.resolved.config)
-
-
-@contextmanager
-def _naming(topic: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(*(f"topic {topic}: {problem}" for problem in error.problems)) from error

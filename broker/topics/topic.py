@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition, Partition
+from odradek.broker.topics.partitions import Partition, RemotePartition
 from odradek.config.topic import TopicConfig
 from odradek.storage.log import Log
 
@@ -39,16 +39,21 @@ class Topic:
     def log(self, partition: int) -> Log | None:
         """Return a partition's log, None when there is no such partition.
 
-        Raises StorageError for an offline partition.
+        Raises StorageError for an offline partition, and for one that another broker leads.
         """
         if not 0 <= partition < len(self.partitions):
             return None
         found = self.partitions[partition]
-        if isinstance(found, OfflinePartition):
+        if not isinstance(found, Log):
             raise found.cause
         return found
 
     @property
+    def remote_count(self) -> int:
+        """The number of partitions that other brokers lead."""
+        return sum(isinstance(one, RemotePartition) for one in self.partitions)
+
+    @property
     def logs(self) -> list[Log]:
-        """The logs of the partitions that are not offline."""
+        """The logs of the partitions that this broker leads, and that are not offline."""
         return [one for one in self.partitions if isinstance(one, Log)]

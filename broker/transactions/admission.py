@@ -12,14 +12,12 @@ AddPartitionsToTxnManager.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Set
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.clock import Clock
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
 from odradek.broker.errors import code_of, message_of
-from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.coordinator import TransactionCoordinator
@@ -39,21 +37,18 @@ from odradek.protocol.batches import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import ProduceRequest, TopicProduceData
-from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.validation import CheckedBatch
+
+if TYPE_CHECKING:
+    from odradek.broker.transactions.remote import RemoteTransactions
 
 # The versions of Produce from which on requests name topics by id, batches add their partitions to
 # the transaction, and clients know TRANSACTION_ABORTABLE.
 TOPIC_IDS_SINCE = 13
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
-
-# The versions of TxnOffsetCommit from which on it adds the partition, and clients know
-# TRANSACTION_ABORTABLE.
-_OFFSETS_ADD_SINCE = 5
-_OFFSETS_ABORTABLE_SINCE = 4
 
 _LOW_ATTRIBUTES = 22  # offset of the low byte of a batch's attributes
 
@@ -72,6 +67,8 @@ class AdmissionServices(Protocol):
     clock: Clock
     topics: Topics
     transactions: TransactionCoordinator
+    # None where the broker is alone: it coordinates all transactions.
+    remote_transactions: RemoteTransactions | None
 
     @property
     def config(self) -> BrokerConfig:
@@ -144,6 +141,8 @@ def admit(
     if adds:
         return _add(services, context, transactional_id, producer, first, refused)
     if services.config.transaction_partition_verification_enable:
+        if not services.transactions.coordinates(transactional_id):
+            return _agree(services, context, transactional_id, producer, first, refused)
         refused |= _verify(services, context, transactional_id, producer, first)
     return refused
 
@@ -159,7 +158,7 @@ def _look(
 ) -> tuple[ErrorCode, str | None] | None:
     """Note a partition without batches of the transaction; return the error that forbids any."""
     log = topic.partitions[where.partition]
-    if isinstance(log, OfflinePartition):
+    if not isinstance(log, Log):
         return code_of(log.cause), message_of(log.cause)
     known = log.producers.get(producer.producer_id)
     if known is not None and producer.epoch < known.epoch:
@@ -173,6 +172,45 @@ def _look(
     return None
 
 
+async def _agree(
+    services: AdmissionServices,
+    context: RequestContext,
+    transactional_id: str,
+    producer: Producer,
+    first: First,
+    refused: Refused,
+) -> Refused:
+    """Ask the coordinator, which another broker is, and note that it agrees."""
+    adds = context.api_version >= _ADDS_SINCE
+    assert services.remote_transactions is not None, "a broker that is alone coordinates"
+    errors = await services.remote_transactions.add(
+        transactional_id, producer, first, verify_only=not adds
+    )
+    for one in first:
+        error = errors.get(one, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if error:
+            refused[one] = _produce_error(error, context.api_version)
+        else:
+            note_agreement(services, producer, one)
+    return refused
+
+
+def note_agreement(
+    services: AdmissionServices, producer: Producer, where: TopicPartition
+) -> None:
+    """Note that another broker, the coordinator, agrees to a producer's first batch."""
+    log = log_of(services, where)
+    if log is not None:
+        log.producers.first_batches.verify(*producer)
+
+
+def log_of(services: AdmissionServices, where: TopicPartition) -> Log | None:
+    """Return the log of a partition, None when this broker does not lead it."""
+    topic = services.topics.get(where.topic)
+    found = topic.partitions[where.partition] if topic is not None else None
+    return found if isinstance(found, Log) else None
+
+
 def _verify(
     services: AdmissionServices,
     context: RequestContext,
@@ -184,51 +222,6 @@ def _verify(
     errors = {one: coordinator.verify(transactional_id, producer, one) for one in first}
     version = context.api_version
     return {one: _produce_error(code, version) for one, code in errors.items() if code}
-
-
-def admit_offsets(
-    services: AdmissionServices, partition: int, request: TxnOffsetCommitRequest, api_version: int
-) -> ErrorCode | Awaitable[ErrorCode]:
-    """Return NONE when offsets may be committed to a partition in a producer's transaction.
-
-    A caller that has awaited the answer must ask again: the transaction may have ended since.
-    """
-    producer = Producer(request.producer_id, request.producer_epoch)
-    where = TopicPartition(topic_names.CONSUMER_OFFSETS, partition)
-    topic = services.topics.get(where.topic)
-    found = topic.partitions[partition] if topic is not None else None
-    if isinstance(found, OfflinePartition):
-        return ErrorCode.NOT_COORDINATOR
-    if found is not None:
-        known = found.producers.get(producer.producer_id)
-        if known is not None and producer.epoch < known.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        if found.producers.has_open(producer.producer_id, producer.epoch):
-            return ErrorCode.NONE
-    coordinator = services.transactions
-    if api_version >= _OFFSETS_ADD_SINCE:
-        added = coordinator.add_partitions(
-            request.transactional_id, producer, {where: None}, version=EPOCH_RAISED_SINCE
-        )
-        if isinstance(added, Awaitable):
-            return _await_offsets_error(added, api_version)
-        return _offsets_error(added, api_version)
-    if not services.config.transaction_partition_verification_enable:
-        return ErrorCode.NONE
-    error = coordinator.verify(request.transactional_id, producer, where)
-    return _offsets_error(error, api_version)
-
-
-async def _await_offsets_error(added: Awaitable[ErrorCode], api_version: int) -> ErrorCode:
-    return _offsets_error(await added, api_version)
-
-
-def _offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _OFFSETS_ABORTABLE_SINCE:
-        return ErrorCode.INVALID_TXN_STATE
-    return error
 
 
 async def _join(
@@ -275,6 +268,11 @@ def _verify_again(
     services: AdmissionServices, transactional_id: str, producer: Producer, where: TopicPartition
 ) -> tuple[ErrorCode, str | None] | None:
     """Return the error that forbids an append: a transaction's markers are written only once."""
+    if not services.transactions.coordinates(transactional_id):
+        log = log_of(services, where)
+        if log is not None and log.producers.first_batches.is_verified(*producer):
+            return None
+        return ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
     error = services.transactions.verify(transactional_id, producer, where)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
@@ -291,6 +289,8 @@ def _add(
     first: First,
     refused: Refused,
 ) -> Refused | Awaitable[Refused]:
+    if not services.transactions.coordinates(transactional_id):
+        return _agree(services, context, transactional_id, producer, first, refused)
     added = services.transactions.add_partitions(
         transactional_id, producer, first, version=EPOCH_RAISED_SINCE
     )

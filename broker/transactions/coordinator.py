@@ -75,6 +75,7 @@ class TransactionCoordinator:
         self.config = config
         self._markers, self._producer_ids = markers, producer_ids
         self._coordinator_epoch, self._clock = log.leader_epoch, time.clock
+        self._log = log
         self._matching = matching
         self._writing: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
@@ -90,6 +91,10 @@ class TransactionCoordinator:
             time=time,
             act=self._write_markers,
         )
+
+    def follow(self) -> None:
+        """Load the partitions that this broker leads now, and leave those that it has lost."""
+        self._runtime.follow()
 
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
@@ -116,6 +121,10 @@ class TransactionCoordinator:
         self.config = config
         for shard in self._runtime.machines:
             shard.config = config
+
+    def coordinates(self, transactional_id: str) -> bool:
+        """Return whether this broker is the coordinator of a transactional id."""
+        return self._log.leads(self._runtime.partition_of(transactional_id))
 
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None

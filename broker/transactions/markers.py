@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.runtime import Answer
 from odradek.broker.durability.own_appends import Durability
@@ -25,6 +26,9 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.transactions import Marker
 
+if TYPE_CHECKING:
+    from odradek.broker.transactions.remote import RemoteTransactions
+
 # Some 5 ms of appends, after which the event loop serves others.
 _APPENDS_MAX = 128
 
@@ -36,7 +40,7 @@ Problems = dict[TopicPartition, Explained]
 
 
 class MarkerWriter:
-    """Appends markers to the logs of this node; the event loop owns it.
+    """Appends markers to the logs of this broker, and has others append theirs.
 
     The coordinator of groups appends the markers of committed offsets, and then applies the
     offsets or drops them.
@@ -47,14 +51,28 @@ class MarkerWriter:
         topics: Topics,
         durability: Durability,
         end_offsets: Callable[[int, Marker], Answer[ErrorCode]],
+        remote: RemoteTransactions | None = None,
     ) -> None:
-        """`end_offsets` appends a marker to a partition of __consumer_offsets."""
+        """`end_offsets` appends a marker to a partition of __consumer_offsets.
+
+        `remote` is there where other brokers may lead partitions.
+        """
         self._topics, self._durability, self._end_offsets = topics, durability, end_offsets
+        self._remote = remote
 
     async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Problems:
-        """Write a marker to partitions; return the problems of those where that failed."""
-        (problems,) = await self.write_all([(marker, partitions)])
-        return problems
+        """Write a marker to partitions, those of other brokers included; return the problems."""
+        own, others = list(partitions), []
+        if self._remote is not None:
+            others = [one for one in own if self._remote.leader_of(one) is not None]
+            own = [one for one in own if self._remote.leader_of(one) is None]
+        if self._remote is None or not others:
+            (problems,) = await self.write_all([(marker, own)])
+            return problems
+        (problems,), theirs = await asyncio.gather(
+            self.write_all([(marker, own)]), self._remote.write(marker, others)
+        )
+        return {**problems, **theirs}
 
     async def write_all(
         self, asked: Iterable[tuple[Marker, Iterable[TopicPartition]]]

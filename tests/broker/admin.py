@@ -31,6 +31,7 @@ from odradek.broker.ids import random_id
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
+from odradek.broker.metadata.members import Brokers, Member
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import MetadataStore
@@ -82,6 +83,12 @@ class Admin:
     partitions: Partitions
     directories: Sequence[LogDirectory]
     security: Security
+    brokers: Brokers
+
+    @property
+    def node_id(self) -> int:
+        """The number of this broker."""
+        return self.brokers.own.node_id
 
     @property
     def config(self) -> BrokerConfig:
@@ -152,11 +159,13 @@ async def _admin(
     configs = Configs(static, metadata.configs, store, changes)
     partitions = Partitions(opened, lambda: NOW_MS)
     source = random.Random()
+    brokers = Brokers(Member(NODE_ID, "", configs.broker.broker_rack, ()))
     topics = Topics(
         store,
         configs,
         changes,
         partitions,
+        brokers,
         now_ms=lambda: NOW_MS,
         new_id=lambda: random_id(source),
     )
@@ -179,6 +188,7 @@ async def _admin(
             partitions,
             opened,
             Security(configs, metadata, store, changes, Metrics(), lambda: NOW_MS),
+            brokers,
         )
         await changes.close()
         for directory in opened:

@@ -77,6 +77,9 @@ class ManualLog:
         self.held: list[tuple[Future[None], int, StoredBatch | Marker]] = []
         self.replay_error: Exception | None = None
 
+    def leads(self, partition: int) -> bool:
+        return True
+
     def append(
         self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
     ) -> Future[None]:

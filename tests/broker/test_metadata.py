@@ -69,7 +69,7 @@ def test_a_new_database_is_empty_and_keeps_its_cluster_id(path: Path) -> None:
 def test_topics_come_back_with_their_configs(path: Path) -> None:
     async def create(store: SqliteMetadata) -> None:
         await store.create_topics([(topic(), {"retention.ms": "5"}), (topic("b", 2, 3), {})])
-        await store.set_partition_counts({topic().topic_id: 7})
+        await store.enlarge_topics([topic(partitions=7)])
 
     loaded = with_store(path, create)
     assert loaded.topics == (topic("b", 2, 3), topic(partitions=7))

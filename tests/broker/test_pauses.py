@@ -41,6 +41,7 @@ MAY_PAUSE = (
     "broker/metadata/configs.py:Configs._alter",
     "broker/metadata/features.py:Features._update",
     "broker/metadata/resource_configs.py:ResourceConfigs._alter",
+    "broker/metadata/resource_configs.py:ResourceConfigs.follow",
     "broker/security/tokens.py:DelegationTokens.create",
     "broker/security/acl_changes.py:AclChanges._create",
     "broker/security/acl_changes.py:AclChanges._delete",

@@ -76,6 +76,9 @@ class PoisonedTopic:
     def __init__(self, stored: Sequence[StoredBatch | Marker]) -> None:
         self._stored = stored
 
+    def leads(self, partition: int) -> bool:
+        return True
+
     def append(
         self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
     ) -> asyncio.Future[None]:

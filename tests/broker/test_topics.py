@@ -122,7 +122,7 @@ async def test_a_creation_that_a_crash_cut_short_is_finished(tmp_path: Path) -> 
         (topic,) = await create(broker, NewTopic("orders", 3))
         append(topic.partitions[0], "a")
         homes = [log.directory for log in topic.partitions]
-        store_of(broker).note_made(topic.topic_id, 0)  # as if the crash came before this
+        store_of(broker).note_made(topic.topic_id, ())  # as if the crash came before this
     shutil.rmtree(homes[1])
     (homes[2] / "partition.metadata").unlink()  # cut short inside the last one
     async with admin(tmp_path) as broker:

@@ -32,7 +32,7 @@ WRITES = {
     "create_topics",
     "begin_deletion",
     "finish_deletion",
-    "set_partition_counts",
+    "enlarge_topics",
     "replace_configs",
 }
 COMPACT = {"cleanup.policy": "compact"}

@@ -14,7 +14,7 @@ from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.hosts.names import HostNames, resolve_all
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
-from odradek.broker.metadata.store import MetadataStore, Rows, SecurityKind
+from odradek.broker.metadata.store import MetadataStore, RowChanges, Rows, SecurityKind
 from odradek.broker.orders.hash_map import HashMapKeys
 from odradek.broker.orders.java import hash_places, place_order
 from odradek.broker.security.quotas.entities import (
@@ -111,13 +111,27 @@ class QuotaTable:
         except EXPLAINED as error:
             failed = dict.fromkeys(changed, error)
             return {entity: failed.get(entity, outcome) for entity, outcome in outcomes.items()}
+        self._take_in(changed, hosts)
+        for entity, quotas in paced(changed.items()):
+            logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
+        return outcomes
+
+    async def follow(self, rows: RowChanges) -> None:
+        """Put quotas in force as they were stored, or removed."""
+        changed = {
+            read_entity(name): read_quotas(value) if value is not None else {}
+            for name, value in rows.items()
+        }
+        hosts = _hosts_of(changed)
+        self._take_in(changed, await self._names.resolve(hosts) if hosts else {})
+
+    def _take_in(
+        self, changed: Mapping[Entity, Quotas], hosts: Mapping[str, Sequence[str]]
+    ) -> None:
         self._take(changed)
         hosts = {**self._hosts, **hosts}
         self._hosts = {host: hosts[host] for host in _hosts_of(self.entries)}
         self._put_in_force()
-        for entity, quotas in paced(changed.items()):
-            logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
-        return outcomes
 
     def in_order(self) -> list[tuple[Entity, Quotas]]:
         """Return all quotas in the order in which Kafka returns them.

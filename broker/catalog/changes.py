@@ -1,0 +1,141 @@
+"""The log of changes in a catalog: each names the rows that it concerned.
+
+A broker that follows reads the names after its own revision, then the rows as they are now. So a
+row that changed many times is read once, and no change has to be undone or merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from odradek.broker.catalog.sessions import Session, open_sessions
+from odradek.broker.catalog.statements import CatalogStatements
+from odradek.broker.metadata.statements import Connection, Statements
+from odradek.broker.metadata.store import (
+    Resource,
+    ResourceType,
+    RowChanges,
+    SecurityKind,
+    TopicRecord,
+)
+
+_SEPARATOR = "/"
+# A broker follows within a fraction of a second; one that is further behind has to start again.
+KEPT_CHANGES = 100_000
+_PRUNED_AT_ONCE = 1_000
+
+
+class Kind(IntEnum):
+    """The tables of which rows can change; the key of a row is a text."""
+
+    TOPIC = 1  # the topic's id, in hexadecimal
+    CONFIG = 2  # the type and the name of the owner
+    FEATURE = 3  # nothing: there are few
+    SECURITY = 4  # the kind and the name
+    SESSION = 5  # nothing
+
+
+Change = tuple[Kind, str]
+
+
+def topic(topic_id: bytes) -> Change:
+    """Return the change of a topic."""
+    return Kind.TOPIC, topic_id.hex()
+
+
+def config(owner: Resource) -> Change:
+    """Return the change of an owner's settings."""
+    return Kind.CONFIG, f"{owner.type:d}{_SEPARATOR}{owner.name}"
+
+
+def security(kind: SecurityKind, name: str) -> Change:
+    """Return the change of a row about security."""
+    return Kind.SECURITY, f"{kind:d}{_SEPARATOR}{name}"
+
+
+FEATURES: Change = Kind.FEATURE, ""
+SESSIONS: Change = Kind.SESSION, ""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """The rows that others changed, as they are now; None stands for one that is gone."""
+
+    topics: Mapping[bytes, TopicRecord | None] = field(default_factory=dict)
+    configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] | None = None
+    security: Mapping[SecurityKind, RowChanges] = field(default_factory=dict)
+    sessions: tuple[Session, ...] | None = None
+
+
+def write(
+    connection: Connection, revision: int, change_id: str, changes: Iterable[Change]
+) -> None:
+    """Note the rows that the change of a revision concerned; one without rows is noted, too."""
+    named = list(dict.fromkeys(changes)) or [FEATURES]  # followers look for the revision's id
+    connection.execute_many(
+        "INSERT INTO change (revision, place, id, kind, key) VALUES (?, ?, ?, ?, ?)",
+        [(revision, place, change_id, kind, key) for place, (kind, key) in enumerate(named)],
+    )
+
+
+def prune(connection: Connection, revision: int) -> None:
+    """Forget the changes that every broker has followed long since."""
+    if revision % _PRUNED_AT_ONCE == 0:
+        connection.execute("DELETE FROM change WHERE revision <= ?", (revision - KEPT_CHANGES,))
+
+
+def read(connection: Connection, after_revision: int) -> News:
+    """Read the rows that changed after a revision."""
+    rows = connection.execute(
+        "SELECT DISTINCT kind, key FROM change WHERE revision > ?", (after_revision,)
+    )
+    keys: dict[Kind, list[str]] = {}
+    for kind, key in rows:
+        keys.setdefault(Kind(kind), []).append(key)
+    statements = CatalogStatements(connection)
+    topic_ids = [bytes.fromhex(key) for key in keys.get(Kind.TOPIC, ())]
+    owners = [_owner(key) for key in keys.get(Kind.CONFIG, ())]
+    return News(
+        {one: _topic(statements, one) for one in topic_ids},
+        {one: _configs(statements, one) for one in owners},
+        statements.features() if Kind.FEATURE in keys else None,
+        _security(connection, keys.get(Kind.SECURITY, ())),
+        open_sessions(connection) if Kind.SESSION in keys else None,
+    )
+
+
+def id_of(connection: Connection, revision: int) -> str | None:
+    """Return the id of the change that led to a revision, None when it is not there."""
+    rows = connection.execute(
+        "SELECT id FROM change WHERE revision = ? AND place = 0", (revision,)
+    )
+    return str(rows[0][0]) if rows else None
+
+
+def _topic(statements: Statements, topic_id: bytes) -> TopicRecord | None:
+    found = statements.topics("WHERE id = ?", (topic_id,))
+    return found[0] if found else None
+
+
+def _configs(statements: Statements, owner: Resource) -> Mapping[str, str]:
+    where = "WHERE resource_type = ? AND resource_name = ?"
+    return statements.configs(where, (owner.type, owner.name)).get(owner, {})
+
+
+def _owner(key: str) -> Resource:
+    kind, _, name = key.partition(_SEPARATOR)
+    return Resource(ResourceType(int(kind)), name)
+
+
+def _security(connection: Connection, keys: Sequence[str]) -> Mapping[SecurityKind, RowChanges]:
+    changes: dict[SecurityKind, dict[str, str | None]] = {}
+    for key in keys:
+        kind, _, name = key.partition(_SEPARATOR)
+        rows = connection.execute(
+            "SELECT value FROM security WHERE kind = ? AND name = ?", (int(kind), name)
+        )
+        changes.setdefault(SecurityKind(int(kind)), {})[name] = rows[0][0] if rows else None
+    return dict(changes)

@@ -1,0 +1,69 @@
+"""The databases that brokers can share, behind one small interface.
+
+An engine runs transactions; the statements are the same for all engines. All its methods wait for
+the database, so they run in threads, each engine in one thread at a time.
+
+    transact    excludes every other change in the cluster: a check made in it stays true until
+                it commits, and revisions are committed in their order
+    touch       changes single rows beside other changes: the lease of a session
+    read        sees the database at one moment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.statements import Connection
+
+T = TypeVar("T")
+
+
+class CatalogAway(MetadataError):
+    """The database cannot be reached, or refuses every change for now."""
+
+
+class Engine(Protocol):
+    """A connection to a database; it connects again by itself. Methods raise MetadataError."""
+
+    @property
+    def address(self) -> str:
+        """The address of the database without secrets, for messages."""
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Run work alone, and commit its changes."""
+
+    def touch(self, work: Callable[[Connection], T]) -> T:
+        """Run work beside other changes, and commit its own."""
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only reads."""
+
+    def clock(self, connection: Connection) -> tuple[str, int]:
+        """Return the clock by which leases end, as its name and its time in milliseconds.
+
+        Leases by a clock of another name have ended.
+        """
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        """Return whether a table exists."""
+
+    def create_tables(self, connection: Connection, script: str) -> None:
+        """Run a script of statements that create tables, in SQLite's words for types."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+def open_engine(url: str) -> Engine:
+    """Return the engine of an address (odradek.catalog.url), not connected yet."""
+    if urlsplit(url).scheme == "sqlite":
+        from odradek.broker.catalog.sqlite_file import SqliteEngine
+
+        return SqliteEngine(Path(urlsplit(url).path))
+    from odradek.broker.catalog.postgresql import PostgresqlEngine
+
+    return PostgresqlEngine(url)

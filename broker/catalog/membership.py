@@ -1,0 +1,182 @@
+"""This broker's part in a cluster: its session, and the changes of the other brokers.
+
+    joined       the lease is extended every broker.heartbeat.interval.ms
+    suspended    it could not be extended until it ended: nothing is served, since another broker
+                 may close the session at any time
+    lost         the session is closed: the broker joins again, and leads again
+
+The broker goes by its own clock, and counts a lease from before the request that extended it, so
+it stops no later than the catalog lets others act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from odradek.broker.catalog.changes import News
+from odradek.broker.catalog.engines import CatalogAway
+from odradek.broker.catalog.sessions import SessionClosed
+from odradek.broker.catalog.store import CatalogStore
+from odradek.broker.errors import MetadataError
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.changes import Changes
+from odradek.broker.metadata.members import Brokers
+from odradek.broker.topics.registry import Topics
+from odradek.config.catalog import CatalogConfig
+from odradek.config.values import INT64_MAX
+
+logger = logging.getLogger(__name__)
+
+# Other brokers' changes are in force here within twice this time.
+_FOLLOW_S = 0.04
+_MS_PER_S, _NS_PER_S = 1_000, 1_000_000_000
+
+
+class Membership:
+    """Keeps the session and follows the others. The event loop owns it."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        brokers: Brokers,
+        changes: Changes,
+        topics: Topics,
+        config: CatalogConfig,
+        apply: Callable[[News], Awaitable[None]],
+    ) -> None:
+        """`apply` puts other brokers' changes into memory."""
+        self._store, self._brokers, self._changes = store, brokers, changes
+        self._topics, self._config, self._apply = topics, config, apply
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_suspended = False
+        # The reason why the catalog cannot be used, "" while it can.
+        self._trouble = ""
+        changes.follow = self._follow
+        brokers.lease.on_end = self._suspend
+
+    @property
+    def lease_ms(self) -> int:
+        """The length of the lease."""
+        return self._config.broker_session_timeout_ms
+
+    def start(self, joined_at: float) -> None:
+        """Begin to extend the lease, which began at a time of the event loop."""
+        self._extend(joined_at)
+        self._tasks = [
+            start_task("extend the session", self._heartbeats()),
+            start_task("follow the catalog", self._follow_on()),
+        ]
+
+    async def stop(self) -> None:
+        """Leave the cluster; a catalog that is away is left alone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._brokers.lease.end_ns = INT64_MAX
+        try:
+            await self._store.leave(self._brokers.own.node_id)
+        except MetadataError as error:
+            logger.error("could not leave the cluster, the session ends by itself: %s", error)
+
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to look at."""
+        if self._is_suspended:
+            return [f"the session in the catalog has ended, nothing is served: {self._trouble}"]
+        return [self._trouble] if self._trouble else []
+
+    # --- the session ----------------------------------------------------------------------------
+
+    async def _heartbeats(self) -> None:
+        interval_s = self._config.broker_heartbeat_interval_ms / _MS_PER_S
+        while True:
+            await asyncio.sleep(interval_s)
+            began = self._loop.time()
+            try:
+                await self._store.renew(self.lease_ms)
+                self._recovered()
+                self._extend(began)
+                if self._is_suspended:
+                    await self._changes.run(self._resume)
+                for member in await self._store.expel():
+                    logger.warning("closed the session of broker=%d: it is silent", member.node_id)
+            except SessionClosed as error:
+                self._trouble = str(error)
+                await self._changes.run(self._join_again)
+            except MetadataError as error:
+                self._note(error)
+
+    def _extend(self, began: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        end = began + self.lease_ms / _MS_PER_S
+        self._deadline = self._loop.call_at(end, self._suspend)
+        self._brokers.lease.end_ns = int(end * _NS_PER_S)
+
+    def _suspend(self) -> None:
+        if not self._is_suspended:
+            self._is_suspended = True
+            self._brokers.lease.end_ns = INT64_MAX
+            logger.error("stopped serving, the session could not be extended: %s", self._trouble)
+            self._topics.resign()
+
+    async def _resume(self) -> None:
+        self._is_suspended = False
+        await self._topics.restore()
+        logger.info("serves again, the session was extended in time")
+
+    async def _join_again(self) -> None:
+        logger.error("lost the session in the catalog, joining again: %s", self._trouble)
+        self._is_suspended = True
+        self._brokers.lease.end_ns = INT64_MAX
+        self._topics.resign()
+        began = self._loop.time()
+        try:
+            await self._store.join(self._brokers.own, self.lease_ms)
+            await self._follow()
+        except MetadataError as error:
+            self._note(error)
+            return
+        self._extend(began)
+        self._recovered()
+        await self._resume()
+
+    # --- other brokers' changes -----------------------------------------------------------------
+
+    async def _follow_on(self) -> None:
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            try:
+                if await self._store.has_news():
+                    await self._changes.run(self._follow)
+            except MetadataError as error:
+                self._note(error)
+
+    async def _follow(self) -> None:
+        """Put the changes of other brokers into memory, within a change."""
+        found = await self._store.news()
+        if found is None:
+            return
+        revision, change_id, news = found
+        if news.sessions is not None:
+            self._brokers.follow(session.member for session in news.sessions)
+        await self._apply(news)
+        self._store.advance(revision, change_id)
+
+    # --- troubles -------------------------------------------------------------------------------
+
+    def _note(self, error: MetadataError) -> None:
+        if str(error) != self._trouble:
+            level = logging.WARNING if isinstance(error, CatalogAway) else logging.ERROR
+            logger.log(level, "%s", error)
+        self._trouble = str(error)
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            logger.info("the catalog %s can be used again", self._store.address)
+        self._trouble = ""

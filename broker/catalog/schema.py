@@ -1,0 +1,72 @@
+"""The tables of a catalog: those of the metadata, and those by which brokers share it.
+
+    schema_version  one row: the number of migrations that were applied
+    revision        one row: the number of changes
+    partition       the leader of each partition, and the host of its files
+    change          the rows that each change concerned, for the brokers that follow
+    session         one row per life of a broker
+
+A released script is never changed; a later one is added.
+"""
+
+from __future__ import annotations
+
+from odradek.broker.catalog.engines import Engine
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.schema import MIGRATIONS as METADATA
+from odradek.broker.metadata.statements import Connection
+
+MIGRATIONS = (
+    # The metadata as single brokers have it in their fourth version.
+    "".join(METADATA[:4])
+    + """
+    CREATE TABLE revision (number INTEGER NOT NULL);
+    INSERT INTO revision VALUES (0);
+    CREATE TABLE partition (
+        topic_id     BLOB NOT NULL,
+        number       INTEGER NOT NULL,
+        leader       INTEGER NOT NULL,
+        leader_epoch INTEGER NOT NULL,
+        host         TEXT NOT NULL,
+        replica      INTEGER NOT NULL,
+        is_made      INTEGER NOT NULL,
+        PRIMARY KEY (topic_id, number)
+    );
+    CREATE INDEX partition_leader ON partition (leader, host);
+    CREATE TABLE change (
+        revision INTEGER NOT NULL,
+        place    INTEGER NOT NULL,
+        id       TEXT NOT NULL,
+        kind     INTEGER NOT NULL,
+        key      TEXT NOT NULL,
+        PRIMARY KEY (revision, place)
+    );
+    CREATE TABLE session (
+        epoch         INTEGER NOT NULL PRIMARY KEY,
+        node_id       INTEGER NOT NULL,
+        host          TEXT NOT NULL,
+        rack          TEXT,
+        endpoints     TEXT NOT NULL,
+        clock         TEXT NOT NULL,
+        expires_at_ms INTEGER NOT NULL,
+        closed_at_ms  INTEGER
+    );
+    """,
+)
+
+
+def migrate(engine: Engine, connection: Connection) -> None:
+    """Bring the tables up to date. Raises MetadataError when a newer release wrote them."""
+    if not engine.has_table(connection, "schema_version"):
+        engine.create_tables(connection, "CREATE TABLE schema_version (number INTEGER NOT NULL)")
+        connection.execute("INSERT INTO schema_version VALUES (0)")
+    ((version,),) = connection.execute("SELECT number FROM schema_version")
+    if version > len(MIGRATIONS):
+        raise MetadataError(
+            f"the catalog {engine.address} has schema version {version}, written by a newer "
+            f"release: this one knows versions up to {len(MIGRATIONS)}"
+        )
+    for script in MIGRATIONS[version:]:
+        engine.create_tables(connection, script)
+    if version < len(MIGRATIONS):
+        connection.execute("UPDATE schema_version SET number = ?", (len(MIGRATIONS),))

@@ -1,0 +1,146 @@
+"""Sessions: one row for each life of a broker, with a lease by the catalog's clock.
+
+    open      the broker has renewed its lease, or nobody has closed the session yet
+    closed    by the broker at its end, or by another once the lease has ended; for good
+
+Every change of the metadata checks its own session in its own transaction. So the lease decides
+only when another broker may close the session; a broker that was paused for an hour and wakes up
+finds its session closed, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from odradek.broker.catalog.engines import Engine
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.members import Endpoint, Member
+from odradek.broker.metadata.statements import Connection
+
+_COLUMNS = "epoch, node_id, host, rack, endpoints, clock, expires_at_ms"
+
+
+class SessionClosed(MetadataError):
+    """The broker's session is closed; it has to open another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open session."""
+
+    epoch: int
+    member: Member
+
+
+def close_others(connection: Connection, engine: Engine, member: Member) -> list[int]:
+    """Close earlier sessions of a broker that is about to join; return their node ids.
+
+    Those of its host are closed: the lock of the log directories proves that their process has
+    ended. Raises MetadataError while another host uses the node id.
+    """
+    clock, now_ms = engine.clock(connection)
+    closed: list[int] = []
+    for row in _open_rows(connection):
+        other = row.member
+        if other.node_id != member.node_id and other.host != member.host:
+            continue
+        if other.host != member.host and row.is_live(clock, now_ms):
+            raise MetadataError(
+                f"node.id={member.node_id} is in use by another broker of this catalog, with "
+                f"other log directories ({_shown(other)}): choose another node.id, or stop that "
+                "broker"
+            )
+        close_session(connection, engine, row.epoch)
+        closed.append(other.node_id)
+    return closed
+
+
+def open_session(connection: Connection, engine: Engine, member: Member, lease_ms: int) -> int:
+    """Open a session; return its epoch."""
+    clock, now_ms = engine.clock(connection)
+    ((last,),) = connection.execute("SELECT coalesce(max(epoch), 0) FROM session")
+    epoch = int(last) + 1
+    connection.execute(
+        f"INSERT INTO session ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            epoch,
+            member.node_id,
+            member.host,
+            member.rack,
+            json.dumps([asdict(one) for one in member.endpoints]),
+            clock,
+            now_ms + lease_ms,
+        ),
+    )
+    return epoch
+
+
+def check_session(connection: Connection, epoch: int) -> None:
+    """Raise SessionClosed unless a session is open; part of each change's transaction."""
+    found = "SELECT 1 FROM session WHERE epoch = ? AND closed_at_ms IS NULL"
+    if not connection.execute(found, (epoch,)):
+        raise SessionClosed("the session of this broker is closed")
+
+
+def renew_session(connection: Connection, engine: Engine, epoch: int, lease_ms: int) -> None:
+    """Extend a lease. Raises SessionClosed."""
+    clock, now_ms = engine.clock(connection)
+    renewed = connection.execute(
+        "UPDATE session SET clock = ?, expires_at_ms = ?"
+        " WHERE epoch = ? AND closed_at_ms IS NULL RETURNING epoch",
+        (clock, now_ms + lease_ms, epoch),
+    )
+    if not renewed:
+        raise SessionClosed("another broker has closed this session: its lease had ended")
+
+
+def close_session(connection: Connection, engine: Engine, epoch: int) -> None:
+    """Close a session for good."""
+    _, now_ms = engine.clock(connection)
+    connection.execute(
+        "UPDATE session SET closed_at_ms = ? WHERE epoch = ? AND closed_at_ms IS NULL",
+        (now_ms, epoch),
+    )
+
+
+def expired_sessions(connection: Connection, engine: Engine) -> list[Session]:
+    """Return the open sessions whose leases have ended."""
+    clock, now_ms = engine.clock(connection)
+    rows = _open_rows(connection)
+    return [Session(row.epoch, row.member) for row in rows if not row.is_live(clock, now_ms)]
+
+
+def open_sessions(connection: Connection) -> tuple[Session, ...]:
+    """Return the open sessions, by node id."""
+    rows = sorted(_open_rows(connection), key=lambda row: row.member.node_id)
+    return tuple(Session(row.epoch, row.member) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    epoch: int
+    member: Member
+    clock: str
+    expires_at_ms: int
+
+    def is_live(self, clock: str, now_ms: int) -> bool:
+        return self.clock == clock and now_ms < self.expires_at_ms
+
+
+def _open_rows(connection: Connection) -> Sequence[_Row]:
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM session WHERE closed_at_ms IS NULL")
+    return [_row(*columns) for columns in rows]
+
+
+def _row(
+    epoch: int, node_id: int, host: str, rack: str | None, endpoints: str, *lease: Any
+) -> _Row:
+    addresses = tuple(Endpoint(**one) for one in json.loads(endpoints))
+    return _Row(epoch, Member(node_id, host, rack, addresses), *lease)
+
+
+def _shown(member: Member) -> str:
+    return ", ".join(f"{one.name}://{one.host}:{one.port}" for one in member.endpoints)

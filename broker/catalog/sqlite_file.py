@@ -1,0 +1,110 @@
+"""The catalog in a file of SQLite, for brokers of one machine.
+
+The file is in WAL mode: readers do not wait for a change, and a change is on the disk when it
+returns (synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from odradek.broker.catalog.engines import CatalogAway
+from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.sqlite import SqliteConnection
+from odradek.broker.metadata.statements import Connection
+
+T = TypeVar("T")
+
+# How long a change waits for those of other processes; each takes some milliseconds.
+_WAIT_S = 5.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MS_PER_S = 1_000
+
+
+class SqliteEngine:
+    """A connection to a database file; see Engine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+
+    @property
+    def address(self) -> str:
+        """The path of the file."""
+        return str(self._path)
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Run work alone, and commit its changes."""
+        return self._run("BEGIN IMMEDIATE", work)
+
+    def touch(self, work: Callable[[Connection], T]) -> T:
+        """Do the same as `transact`: SQLite has one writer at a time."""
+        return self._run("BEGIN IMMEDIATE", work)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only reads."""
+        return self._run("BEGIN", work)
+
+    def clock(self, connection: Connection) -> tuple[str, int]:
+        """Return the machine's time since it was started; it never jumps."""
+        boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"
+        return boot_id, int(time.clock_gettime(time.CLOCK_BOOTTIME) * _MS_PER_S)
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        """Return whether a table exists."""
+        found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return bool(connection.execute(found, (name,)))
+
+    def create_tables(self, connection: Connection, script: str) -> None:
+        """Run a script, statement by statement: executescript would commit the transaction."""
+        for statement in filter(str.strip, script.split(";")):
+            connection.execute(statement)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
+        with self._explaining():
+            database = self._database or self._open()
+            database.execute(begin)
+            try:
+                result = work(SqliteConnection(database))
+                database.execute("COMMIT")
+            finally:
+                if database.in_transaction:  # it failed
+                    database.execute("ROLLBACK")
+            return result
+
+    def _open(self) -> sqlite3.Connection:
+        # The file has credentials; SQLite gives its other files the same permissions.
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        database = sqlite3.connect(
+            self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise CatalogAway(f"the catalog {self.address} cannot be used: {reason}") from error
+        except sqlite3.Error as error:
+            raise MetadataError(f"{self.address}: {error}") from error

@@ -1,0 +1,111 @@
+"""The statements of a catalog: those of the metadata, and the leaders of partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.statements import Statements, Value
+from odradek.broker.metadata.store import TopicRecord
+
+Partition = tuple[bytes, int]
+"""A topic's id and the number of a partition."""
+
+_LEADER_COLUMNS = "topic_id, number, leader, leader_epoch, host, replica, is_made"
+
+
+class CatalogStatements(Statements):
+    """The statements, run on one connection."""
+
+    def topics(self, where: str = "", values: Sequence[Value] = ()) -> tuple[TopicRecord, ...]:
+        """Return topics with the leaders of their partitions."""
+        records = super().topics(where, values)
+        of_topics = f"WHERE topic_id IN (SELECT id FROM topic {where})" if where else ""
+        leaders: defaultdict[bytes, list[Leader]] = defaultdict(list)
+        for topic_id, _, node_id, epoch, host, replica, is_made in self._connection.execute(
+            f"SELECT {_LEADER_COLUMNS} FROM partition {of_topics} ORDER BY number", values
+        ):
+            leader = Leader(node_id, epoch, host, replica, bool(is_made))
+            leaders[bytes(topic_id)].append(leader)
+        return tuple(replace(one, leaders=tuple(leaders[one.topic_id])) for one in records)
+
+    def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        """Add topics, each with its settings and leaders."""
+        topics = list(topics)
+        super().create_topics(topics)
+        for record, _ in topics:
+            self._add_partitions(record, 0)
+
+    def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:
+        """Set the numbers of partitions of topics, and add the leaders of the new ones."""
+        super().enlarge_topics(enlarged)
+        for record in enlarged:
+            ((present,),) = self._connection.execute(
+                "SELECT count(*) FROM partition WHERE topic_id = ?", (record.topic_id,)
+            )
+            self._add_partitions(record, present)
+
+    def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Remove topics, their settings and their leaders."""
+        super().finish_deletion(topic_ids)
+        self._connection.execute_many(
+            "DELETE FROM partition WHERE topic_id = ?", [(one,) for one in topic_ids]
+        )
+
+    def note_partitions_made(self, made: Iterable[Partition]) -> None:
+        """Note the partitions that have had their directories."""
+        self._connection.execute_many(
+            "UPDATE partition SET is_made = 1 WHERE topic_id = ? AND number = ?", list(made)
+        )
+
+    def raise_epochs(self, epochs: Mapping[Partition, int]) -> None:
+        """Set the leader epochs of partitions that their leader has found to be higher."""
+        self._connection.execute_many(
+            "UPDATE partition SET leader_epoch = ? WHERE topic_id = ? AND number = ?",
+            [(epoch, *key) for key, epoch in epochs.items()],
+        )
+
+    def withdraw_leader(self, node_id: int) -> list[bytes]:
+        """Leave the partitions of a broker that is gone without a leader; return their topics."""
+        rows = self._connection.execute(
+            "UPDATE partition SET leader = ?, leader_epoch = leader_epoch + 1"
+            " WHERE leader = ? RETURNING topic_id",
+            (NO_LEADER, node_id),
+        )
+        return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
+
+    def name_host(self, old: str, new: str) -> None:
+        """Note that the files of one host are those of another."""
+        self._connection.execute("UPDATE partition SET host = ? WHERE host = ?", (new, old))
+
+    def lead_orphans(self, host: str, node_id: int) -> list[bytes]:
+        """Let a broker lead its host's partitions without a leader; return their topics.
+
+        The epoch stays: it rose when the last leader went.
+        """
+        rows = self._connection.execute(
+            "UPDATE partition SET leader = ?, replica = ?"
+            " WHERE host = ? AND leader = ? RETURNING topic_id",
+            (node_id, node_id, host, NO_LEADER),
+        )
+        return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
+
+    def _add_partitions(self, record: TopicRecord, first: int) -> None:
+        self._connection.execute_many(
+            f"INSERT INTO partition ({_LEADER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    record.topic_id,
+                    number,
+                    one.node_id,
+                    one.epoch,
+                    one.host,
+                    one.replica,
+                    int(one.is_made),
+                )
+                for number, one in enumerate(record.leaders)
+                if number >= first
+            ],
+        )

@@ -1,0 +1,174 @@
+"""Opens the metadata of a broker, and makes it a member of its cluster where it has a catalog.
+
+    open      the metadata is read, the log directories are locked, the broker joins
+    start     the lease is extended from now on, while logs are loaded
+    loaded    epochs of logs that are later than the catalog has them are reported
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.identity import new_cluster_id
+from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
+from odradek.broker.metadata.resource_configs import KINDS
+from odradek.broker.metadata.sqlite import SqliteMetadata
+from odradek.broker.metadata.store import Metadata
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
+from odradek.config.broker import BrokerConfig
+from odradek.config.catalog import CatalogConfig
+from odradek.config.effective import resolve_apart
+from odradek.config.share import ShareConfig
+from odradek.protocol.wire import encode_uuid
+from odradek.storage.directory import refuse_kafkas
+from odradek.storage.meta_properties import read_directory_id
+
+if TYPE_CHECKING:
+    from odradek.broker.catalog.changes import News
+    from odradek.broker.catalog.membership import Membership
+    from odradek.broker.catalog.store import CatalogStore
+    from odradek.broker.composition import Broker
+
+
+class Clustering:
+    """The metadata of a broker, and its membership; owned by the broker."""
+
+    def __init__(self, broker: Broker, paths: Sequence[Path], static: BrokerConfig) -> None:
+        """`static` are the settings without those that clients have stored."""
+        self._broker, self._paths, self._static = broker, paths, static
+        self._config = resolve_apart(CatalogConfig, [broker.static])
+        self._membership: Membership | None = None
+        self._is_new = False
+        self.store: SqliteMetadata | CatalogStore
+        self.partitions: Partitions
+        self.brokers: Brokers
+        self._joined_at = 0.0
+
+    async def open(self) -> Metadata:
+        """Open the metadata and the log directories, and join the cluster.
+
+        Raises MetadataError or StorageError.
+        """
+        broker, fs = self._broker, self._broker.fs
+        has_files = await self._open_store()
+        broker.stopping.push_async_callback(self.store.close)
+        metadata = await self.store.load()
+        if self._is_new:
+            refuse_kafkas(fs, self._paths)
+        self.partitions = broker.open_directories(self._paths, metadata.cluster_id)
+        # Nothing is written before this broker has locked the directories.
+        own = self._own()
+        self.brokers = Brokers(own)
+        if not isinstance(self.store, SqliteMetadata):
+            metadata = await self._join(self.store, own, has_files=has_files)
+        if self._is_new:
+            metadata = await self._reconstruct(own)
+        await self.store.settle()
+        return metadata
+
+    def start(self) -> None:
+        """Begin to extend the lease and to follow the other brokers."""
+        broker, store = self._broker, self.store
+        if isinstance(store, SqliteMetadata):
+            return
+        from odradek.broker.catalog.membership import Membership
+
+        made = Membership(
+            store, self.brokers, broker.changes, broker.topics, self._config, self._apply
+        )
+        self._membership = made
+        made.start(self._joined_at)
+        broker.stopping.push_async_callback(made.stop)
+
+    async def loaded(self) -> None:
+        """Report the ids and epochs that the logs know, and the store does not."""
+        broker, store = self._broker, self.store
+        if self._is_new:
+            await skip_producer_ids(store, broker.logs())
+        if isinstance(store, SqliteMetadata):
+            return
+
+        async def report() -> None:
+            epochs = broker.topics.higher_epochs()
+            if epochs:
+                await store.raise_epochs(epochs)
+                broker.topics.note_epochs(epochs)
+
+        await broker.changes.run(report)
+
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to look at."""
+        return self._membership.problems() if self._membership is not None else []
+
+    async def _open_store(self) -> bool:
+        """Open the store; return whether files have metadata that is in a catalog now."""
+        broker, fs, paths = self._broker, self._broker.fs, self._paths
+        given, url = self._static.odradek_cluster_id, self._config.odradek_catalog_url
+
+        def cluster_id() -> str:
+            return new_cluster_id(fs, paths[0], given, broker.random)
+
+        if not url:
+            self.store = SqliteMetadata(fs, paths, cluster_id)
+            self._is_new = self.store.is_new
+            return False
+        from odradek.broker.catalog.opening import open_catalog
+
+        self.store, self._is_new, has_files = await open_catalog(
+            fs, paths, url, cluster_id, lambda: encode_uuid(broker.new_id())
+        )
+        return has_files
+
+    async def _join(self, store: CatalogStore, own: Member, *, has_files: bool) -> Metadata:
+        from odradek.broker.catalog.opening import retire_files
+
+        self._joined_at = asyncio.get_running_loop().time()
+        await store.join(own, self._config.broker_session_timeout_ms, adopts=has_files)
+        if has_files:
+            retire_files(self._broker.fs, self._paths)
+        metadata = await store.load()
+        self.brokers.follow(await store.members())
+        return metadata
+
+    async def _reconstruct(self, own: Member) -> Metadata:
+        """Create topics from the directories of partitions, when there is no metadata."""
+        broker = self._broker
+        shares = resolve_apart(ShareConfig, [broker.static])
+        found = find_topics(
+            self.partitions.directories, self._static, shares, broker.clock.now_ms()
+        )
+        if self.store.is_shared:
+            found = [(one.led_by(Leader.of(own)), configs) for one, configs in found]
+        await self.store.create_topics(found)
+        return await self.store.load()
+
+    def _own(self) -> Member:
+        broker, config = self._broker, self._static
+        return Member(
+            config.node_id,
+            read_directory_id(broker.fs, self.partitions.directories[0].path),
+            config.broker_rack,
+            tuple(
+                Endpoint(one.name, one.advertised_host, one.advertised_port, one.protocol)
+                for one in broker.server.listeners
+            ),
+        )
+
+    async def _apply(self, news: News) -> None:
+        """Put other brokers' changes into memory."""
+        broker = self._broker
+        broker.configs.follow(news.configs)
+        await broker.topics.follow(news.topics, news.configs)
+        resources = {
+            one: values for one, values in news.configs.items() if one.type in KINDS
+        }
+        if resources:
+            broker.configs.resources.follow(resources)
+        if news.features is not None:
+            broker.features.follow(news.features)
+        for kind, rows in news.security.items():
+            await broker.security.follow(kind, rows)

@@ -1,0 +1,148 @@
+"""The brokers of a cluster, and the partitions that each leads.
+
+A broker without a catalog is the only member, and leads every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.broker.hosts.listener import Listener
+from odradek.config.values import INT64_MAX
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address that a broker advertises on a listener."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A broker as others see it; `host` names its log directories, which it alone may use."""
+
+    node_id: int
+    host: str
+    rack: str | None
+    endpoints: tuple[Endpoint, ...]
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return the address on a listener, None when the broker has no such listener."""
+        return next((one for one in self.endpoints if one.name == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of a partition, by its node id; NO_LEADER while no broker can lead it.
+
+    `replica` is the broker that leads it, or led it last. `host` names the log directories with
+    the partition's files. `is_made` says that the files have been created, so that their absence
+    is a loss.
+    """
+
+    node_id: int
+    epoch: int
+    host: str
+    replica: int
+    is_made: bool = False
+
+    @classmethod
+    def of(cls, member: Member) -> Leader:
+        """Return the first leader of a new partition."""
+        return cls(member.node_id, 0, member.host, member.node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a broker for the clients of a listener."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Lease:
+    """The time until which a broker may serve; one without a catalog may serve forever.
+
+    Each request looks at it: a process that was stopped and goes on may read a request before its
+    timers.
+    """
+
+    __slots__ = ("end_ns", "on_end")
+
+    def __init__(self) -> None:
+        # By perf_counter_ns().
+        self.end_ns = INT64_MAX
+        # Called for a request that comes later.
+        self.on_end: Callable[[], None] = lambda: None
+
+
+class Brokers:
+    """The members that are alive, as this broker knows them; the event loop owns it."""
+
+    def __init__(self, own: Member) -> None:
+        self.own = own
+        self.lease = Lease()
+        self._members: Mapping[int, Member] = {own.node_id: own}
+        self._addresses: dict[str, Sequence[Address]] = {}  # by listener
+
+    def __iter__(self) -> Iterator[Member]:
+        """Iterate over the members by node id, including this broker."""
+        return iter(self._members.values())
+
+    def __contains__(self, node_id: object) -> bool:
+        """Return whether a member is alive."""
+        return node_id in self._members
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return len(self._members)
+
+    def get(self, node_id: int) -> Member | None:
+        """Return a member, None when it is not alive."""
+        return self._members.get(node_id)
+
+    def addresses(self, listener: Listener) -> Sequence[Address]:
+        """Return the address of each member for the clients of a listener.
+
+        A broker without such a listener is left out, as in Kafka.
+        """
+        found = self._addresses.get(listener.name)
+        if found is None:
+            some = (self.address(node_id, listener) for node_id in self._members)
+            found = [one for one in some if one is not None]
+            self._addresses[listener.name] = found
+        return found
+
+    def address(self, node_id: int, listener: Listener) -> Address | None:
+        """Return the address of a member, None when the listener's clients cannot reach it."""
+        member = self._members.get(node_id)
+        if member is None:
+            return None
+        if member is self.own:
+            host, port = listener.advertised_host, listener.advertised_port
+            return Address(node_id, host, port, member.rack)
+        endpoint = member.endpoint(listener.name)
+        if endpoint is None:
+            return None
+        return Address(node_id, endpoint.host, endpoint.port, member.rack)
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that clients are sent to for changes; each can carry them out."""
+        return self.own.node_id
+
+    def follow(self, members: Iterable[Member]) -> None:
+        """Take over the members that are alive now."""
+        found = {one.node_id: one for one in members}
+        found.setdefault(self.own.node_id, self.own)
+        self._members = dict(sorted(found.items()))
+        self._addresses.clear()

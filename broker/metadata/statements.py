@@ -1,0 +1,197 @@
+"""The statements that read and change the tables of the metadata, for every engine.
+
+They are written in the SQL that SQLite and PostgreSQL share, with "?" for each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from odradek.broker.metadata.store import (
+    Metadata,
+    Resource,
+    ResourceType,
+    RowChanges,
+    Rows,
+    SecurityKind,
+    TopicRecord,
+)
+
+Value = str | int | bytes | None
+_TOPIC_COLUMNS = (
+    "name, id, partition_count, replication_factor, created_ms, is_deleting, made_count"
+)
+
+
+class Connection(Protocol):
+    """A connection to a database, within a transaction."""
+
+    def execute(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement; return its rows."""
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Run a statement once for each row of values."""
+
+
+class Statements:
+    """The statements, run on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # --- reading --------------------------------------------------------------------------
+
+    def load(self) -> Metadata:
+        """Return everything."""
+        ((cluster_id, next_producer_id),) = self._connection.execute(
+            "SELECT id, next_producer_id FROM cluster"
+        )
+        return Metadata(
+            cluster_id,
+            self.topics(),
+            self.configs(),
+            self.features(),
+            self.security(),
+            next_producer_id,
+        )
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster's id, None for a new database."""
+        rows = self._connection.execute("SELECT id FROM cluster")
+        return str(rows[0][0]) if rows else None
+
+    def topics(self, where: str = "", values: Sequence[Value] = ()) -> tuple[TopicRecord, ...]:
+        """Return topics in the order of their names: all, or those of a condition."""
+        rows = self._connection.execute(
+            f"SELECT {_TOPIC_COLUMNS} FROM topic {where} ORDER BY name", values
+        )
+        return tuple(
+            TopicRecord(name, bytes(topic_id), count, replicas, created_ms, bool(doomed), made)
+            for name, topic_id, count, replicas, created_ms, doomed, made in rows
+        )
+
+    def configs(
+        self, where: str = "", values: Sequence[Value] = ()
+    ) -> dict[Resource, dict[str, str]]:
+        """Return settings by their owner: all, or those of a condition."""
+        configs: dict[Resource, dict[str, str]] = {}
+        for kind, name, key, value in self._connection.execute(
+            f"SELECT resource_type, resource_name, name, value FROM config {where} ORDER BY name",
+            values,
+        ):
+            configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
+        return configs
+
+    def features(self) -> dict[str, int]:
+        """Return the levels that clients have finalized."""
+        return dict(self._connection.execute("SELECT name, level FROM feature"))
+
+    def security(self) -> dict[SecurityKind, Rows]:
+        """Return the rows about security, by kind."""
+        security: dict[SecurityKind, dict[str, str]] = {}
+        for kind, name, value in self._connection.execute(
+            "SELECT kind, name, value FROM security ORDER BY name"
+        ):
+            security.setdefault(SecurityKind(kind), {})[name] = value
+        return dict(security)
+
+    # --- changing -------------------------------------------------------------------------
+
+    def begin_cluster(self, cluster_id: str, next_producer_id: int = 0) -> None:
+        """Write the one row of a new database."""
+        self._connection.execute(
+            "INSERT INTO cluster (id, next_producer_id) VALUES (?, ?)",
+            (cluster_id, next_producer_id),
+        )
+
+    def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        """Add topics, each with its settings."""
+        for topic, configs in topics:
+            self._connection.execute(
+                f"INSERT INTO topic ({_TOPIC_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    topic.name,
+                    topic.topic_id,
+                    topic.partition_count,
+                    topic.replication_factor,
+                    topic.created_ms,
+                    int(topic.is_deleting),
+                    topic.made_count,
+                ),
+            )
+            self.replace_configs({Resource(ResourceType.TOPIC, topic.name): configs})
+
+    def note_made(self, made: Mapping[bytes, int]) -> None:
+        """Note how many partitions of topics have had their directories."""
+        self._connection.execute_many(
+            "UPDATE topic SET made_count = ? WHERE id = ?",
+            [(count, topic_id) for topic_id, count in made.items()],
+        )
+
+    def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Mark topics whose files will be removed."""
+        self._connection.execute_many(
+            "UPDATE topic SET is_deleting = 1 WHERE id = ?", [(one,) for one in topic_ids]
+        )
+
+    def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Remove topics and their settings."""
+        self._connection.execute_many(
+            "DELETE FROM config WHERE resource_type = ?"
+            " AND resource_name = (SELECT name FROM topic WHERE id = ?)",
+            [(ResourceType.TOPIC, topic_id) for topic_id in topic_ids],
+        )
+        self._connection.execute_many(
+            "DELETE FROM topic WHERE id = ?", [(one,) for one in topic_ids]
+        )
+
+    def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:
+        """Set the numbers of partitions of topics."""
+        self._connection.execute_many(
+            "UPDATE topic SET partition_count = ? WHERE id = ?",
+            [(one.partition_count, one.topic_id) for one in enlarged],
+        )
+
+    def replace_configs(self, changes: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Replace all settings of some owners."""
+        self._connection.execute_many(
+            "DELETE FROM config WHERE resource_type = ? AND resource_name = ?",
+            [(one.type, one.name) for one in changes],
+        )
+        self._connection.execute_many(
+            "INSERT INTO config (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+            [
+                (owner.type, owner.name, name, value)
+                for owner, configs in changes.items()
+                for name, value in configs.items()
+            ],
+        )
+
+    def finalize_features(self, levels: Mapping[str, int]) -> None:
+        """Set the levels of some features."""
+        self._connection.execute_many(
+            "INSERT INTO feature (name, level) VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET level = excluded.level",
+            list(levels.items()),
+        )
+
+    def change_security(self, kind: SecurityKind, changes: RowChanges) -> None:
+        """Write or remove rows of a kind."""
+        self._connection.execute_many(
+            "DELETE FROM security WHERE kind = ? AND name = ?", [(kind, name) for name in changes]
+        )
+        self._connection.execute_many(
+            "INSERT INTO security (kind, name, value) VALUES (?, ?, ?)",
+            [(kind, name, value) for name, value in changes.items() if value is not None],
+        )
+
+    def allocate_producer_ids(self, count: int) -> int:
+        """Reserve producer ids; return the first."""
+        ((next_id,),) = self._connection.execute(
+            "UPDATE cluster SET next_producer_id = next_producer_id + ?"
+            " RETURNING next_producer_id",
+            (count,),
+        )
+        assert isinstance(next_id, int)
+        return next_id - count

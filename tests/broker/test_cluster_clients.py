@@ -1,0 +1,254 @@
+"""Real clients on three broker processes with one catalog, of which some are killed."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.processes import OdradekProcess
+from odradek.protocol.batches import iterate_batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.catalogs import catalog_url as catalog_url
+from tests.broker.catalogs import new_database as new_database
+from tests.broker.catalogs import postgresql as postgresql
+from tests.broker.kafka_peer import Peer, response_to
+from tests.broker.live import batch
+from tests.support.requests import fetching, producing
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+PARTITIONS, RECORDS, AT_ONCE = 6, 240, 40
+WAIT_S = 60.0
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "100",
+}
+
+
+@contextmanager
+def running(folder: Path, url: str) -> Iterator[list[OdradekProcess]]:
+    """Run three brokers."""
+    with ExitStack() as stack:
+        brokers = []
+        for number in (1, 2, 3):
+            settings = {**SETTINGS, "node.id": str(number), "odradek.catalog.url": url}
+            one = OdradekProcess(folder / str(number), settings)
+            one.start()
+            stack.callback(lambda one=one: one.process and one.stop())  # type: ignore[misc]
+            brokers.append(one)
+        yield brokers
+
+
+def addresses(brokers: list[OdradekProcess]) -> str:
+    return ",".join(one.bootstrap for one in brokers)
+
+
+def create(bootstrap: str, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names])
+    for one in made.values():
+        one.result(WAIT_S)
+
+
+def consumer(bootstrap: str, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
+    """Read committed records of a topic until there are so many."""
+    reader = consumer(bootstrap, f"reader-of-{topic}")
+    reader.subscribe([topic])
+    found: list[int] = []
+
+    def has_all() -> bool:
+        for message in reader.consume(count, 0.2):
+            if message.error() is None:
+                found.append(int(message.value()))
+        return len(found) >= count
+
+    try:
+        wait_until(has_all, "all records were read")
+    finally:
+        reader.close()
+    return found
+
+
+def test_records_are_read_processed_and_written_exactly_once_over_all_brokers(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    with running(tmp_path, catalog_url) as brokers:
+        bootstrap = addresses(brokers)
+        create(bootstrap, "in", "out")
+        plain = Producer({"bootstrap.servers": bootstrap})
+        for number in range(RECORDS):
+            plain.produce("in", str(number).encode(), partition=number % PARTITIONS)
+        assert not plain.flush(WAIT_S)
+        producers = [
+            Producer({"bootstrap.servers": bootstrap, "transactional.id": f"writer-{one}"})
+            for one in range(4)  # with coordinators at several brokers
+        ]
+        for one in producers:
+            one.init_transactions(WAIT_S)
+        source = consumer(bootstrap, "workers")
+        source.subscribe(["in"])
+        done = 0
+        for turn in itertools.count():
+            found = [one for one in source.consume(AT_ONCE, 1.0) if one.error() is None]
+            if not found:
+                continue
+            writer = producers[turn % len(producers)]
+            writer.begin_transaction()
+            for one in found:
+                value = one.value()
+                writer.produce("out", value, partition=int(value) % PARTITIONS)
+            if turn % 3 == 1:
+                writer.abort_transaction(WAIT_S)
+                for one in reversed(found):  # the earliest of each partition comes last
+                    source.seek(TopicPartition("in", one.partition(), one.offset()))
+                continue
+            ends = {one.partition(): one.offset() + 1 for one in found}
+            offsets = [TopicPartition("in", number, end) for number, end in ends.items()]
+            group = source.consumer_group_metadata()
+            writer.send_offsets_to_transaction(offsets, group, WAIT_S)
+            writer.commit_transaction(WAIT_S)
+            done += len(found)
+            if done == RECORDS:
+                break
+        assert sorted(read_all(bootstrap, "out", RECORDS)) == list(range(RECORDS))
+        wanted = [TopicPartition("in", number) for number in range(PARTITIONS)]
+        committed = [one.offset for one in source.committed(wanted, WAIT_S)]
+        assert committed == [RECORDS // PARTITIONS] * PARTITIONS
+        source.close()
+
+
+def test_a_killed_broker_loses_nothing_and_nothing_comes_twice(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """An idempotent producer goes on while each broker is killed and started again in turn."""
+    with running(tmp_path, catalog_url) as brokers:
+        bootstrap = addresses(brokers)
+        create(bootstrap, "t")
+        failed: list[KafkaError] = []
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        numbers = itertools.count()
+        sent = 0
+
+        def send() -> None:
+            nonlocal sent
+            for number in itertools.islice(numbers, AT_ONCE):
+                producer.produce(
+                    "t",
+                    str(number).encode(),
+                    partition=number % PARTITIONS,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                sent += 1
+            producer.poll(0)
+
+        for victim in brokers:
+            send()
+            victim.kill()
+            send()
+            left = addresses([one for one in brokers if one.process])
+            admin = AdminClient({"bootstrap.servers": left})
+
+            def is_noticed(admin: AdminClient = admin) -> bool:
+                return len(admin.list_topics(timeout=10).brokers) == len(brokers) - 1
+
+            wait_until(is_noticed, "the others have closed the session")
+            send()
+            victim.start()
+        assert not producer.flush(WAIT_S)
+        assert not failed
+        assert sorted(read_all(bootstrap, "t", sent)) == list(range(sent))
+
+
+def test_a_group_survives_the_death_of_its_coordinator(tmp_path: Path, catalog_url: str) -> None:
+    with running(tmp_path, catalog_url) as brokers:
+        bootstrap = addresses(brokers)
+        create(bootstrap, "t")
+        member = consumer(bootstrap, "g")
+        member.subscribe(["t"])
+        wait_until(lambda: member.poll(0.1) or member.assignment(), "it has joined")
+        offsets = [TopicPartition("t", number, 7) for number in range(PARTITIONS)]
+        member.commit(offsets=offsets, asynchronous=False)
+        for victim in brokers:
+            victim.kill()
+            victim.start()
+
+        def commits() -> bool:
+            member.poll(0.1)
+            try:
+                later = [TopicPartition("t", number, 8) for number in range(PARTITIONS)]
+                member.commit(offsets=later, asynchronous=False)
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(commits, "it commits again")
+        wanted = [TopicPartition("t", number) for number in range(PARTITIONS)]
+        assert {one.offset for one in member.committed(wanted, WAIT_S)} == {8}
+        member.close()
+
+
+def test_a_broker_that_was_stopped_beyond_its_lease_writes_nothing_under_its_old_epoch(
+    tmp_path: Path,
+) -> None:
+    """Requests that it finds when it goes on were sent before it knows of the time between."""
+    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as brokers:
+        bootstrap = addresses(brokers)
+        create(bootstrap, "t")
+        by_leader = {1: 0, 2: 1, 3: 2}  # the partitions of new topics go round
+        victim = brokers[1]
+        assert victim.process is not None
+        with Peer(victim.port) as before, Peer(brokers[0].port) as other:
+            wait_until(lambda: not _produced(before, by_leader[2], b"first"))
+            victim.process.send_signal(signal.SIGSTOP)
+            late = producing("t", batch(b"late"), partition=by_leader[2])
+            before.socket.sendall(encode_request(late, 9, 2, "a-client"))
+
+            def is_closed_out() -> bool:
+                asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+                (topic,) = other.ask(asked, 12).topics
+                return -1 in [one.leader_id for one in topic.partitions]
+
+            wait_until(is_closed_out, "the others have closed its session")
+            victim.process.send_signal(signal.SIGCONT)
+            answer = response_to(late, 9, before.receive())
+            ((answered,),) = (one.partition_responses for one in answer.responses)
+            # It may have joined again by then.
+            assert answered.error_code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            wait_until(lambda: not _produced(before, by_leader[2], b"later"))
+            asked = fetching("t", partition=by_leader[2])
+            ((data,),) = (one.partitions for one in before.ask(asked, 12).responses)
+            epochs = [one.leader_epoch for _, one in iterate_batches(data.records)]
+            assert epochs == [0, *[1] * (len(epochs) - 1)]
+            assert len(epochs) == 3 - bool(answered.error_code)
+
+
+def _produced(peer: Peer, partition: int, value: bytes) -> int:
+    """Append a record; return the error code."""
+    answer = peer.ask(producing("t", batch(value), partition=partition), 9)
+    ((one,),) = (topic.partition_responses for topic in answer.responses)
+    return int(one.error_code)

@@ -1,0 +1,128 @@
+"""A PostgreSQL of the tests' own: a database cluster in a temporary folder, on a free port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bench.processes import free_port
+from tests.support.waiting import wait_until
+
+_DEBIANS = Path("/usr/lib/postgresql")
+PASSWORD = "a-secret"
+
+
+def folder_of_programs() -> Path | None:
+    """Return the folder that has PostgreSQL's programs, None when they are not installed."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    versions = sorted(_DEBIANS.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return versions[-1].parent if versions else None
+
+
+@dataclass
+class Postgresql:
+    """A server, which may be stopped, killed and started again."""
+
+    programs: Path
+    folder: Path
+    port: int
+    user: str | None
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the database that every test may fill."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str) -> str:
+        """Return the address of a database."""
+        return f"postgresql://odradek:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        """Create a database; return its address."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self.url_of(name)
+
+    def create(self) -> None:
+        """Create the files of the server."""
+        self.folder.mkdir()
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if self.user:
+            shutil.chown(self.folder, self.user)
+            shutil.chown(secret, self.user)
+        self._run(
+            "initdb", "-D", str(self.folder / "data"), "-U", "odradek", "-A", "scram-sha-256",
+            f"--pwfile={secret}", "--no-sync", "--encoding=UTF8", "--locale=C",
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        command = self._command(
+            "postgres", "-D", str(self.folder / "data"), "-p", str(self.port),
+            "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
+        )  # fmt: skip
+        with (self.folder / "log").open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        wait_until(self._answers)
+
+    def stop(self) -> None:
+        """Stop it at once, without waiting for clients."""
+        if self.process is not None:
+            self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
+            self.process.wait()
+            self.process = None
+
+    def _answers(self) -> bool:
+        command = self._command("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def _run(self, *words: str) -> None:
+        subprocess.run(self._command(*words), check=True, capture_output=True, timeout=60)
+
+    def _command(self, program: str, *words: str) -> list[str]:
+        command = [str(self.programs / program), *words]
+        if not self.user:
+            return command
+        return ["setpriv", f"--reuid={self.user}", "--clear-groups", *command]
+
+
+@contextmanager
+def running(parent: Path) -> Iterator[Postgresql]:
+    """Run a new server; skip the test where PostgreSQL is not installed."""
+    programs = folder_of_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+    user = None
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        user = "postgres" if _exists("postgres") else "nobody"
+        for one in (parent, *parent.parents):
+            if one.stat().st_uid == 0 and one != Path("/") and one != Path("/tmp"):
+                one.chmod(one.stat().st_mode | 0o011)
+    server = Postgresql(programs, parent / "postgresql", free_port(), user)
+    server.create()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
