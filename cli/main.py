@@ -20,6 +20,7 @@ _COMMANDS = {
         "odradek.cli.cleaner:cleaner",
         "Inspect a running broker's log cleaner, or start a cleaning.",
     ),
+    "cluster": ("odradek.cli.cluster:cluster", "Show the brokers of a cluster."),
     "completion": (
         "odradek.cli.completion:completion",
         "Print the script that completes commands, topics and groups in a shell.",

@@ -24,7 +24,7 @@ def _check_url(name: str, value: Value) -> None:
     is_file = url.scheme == _SQLITE and url.netloc == "" and url.path.startswith("/")
     if value and not is_file and url.scheme not in _SCHEMES[1:]:
         raise ConfigError(
-            f"Invalid value for configuration {name}: write postgresql://user:password@host/"
+            f"Invalid value for configuration {name}: write postgresql://user@host:port/"
             "database, or sqlite:///path for brokers of one machine"
         )
 
@@ -38,7 +38,7 @@ class CatalogConfig:
         default=None,
         valid=Validator("postgresql://…, sqlite:///path", _check_url),
         doc="The database with the metadata of a cluster of brokers: "
-        "postgresql://user:password@host:port/database, or sqlite:///path for brokers of one "
+        "postgresql://user@host:port/database, or sqlite:///path for brokers of one "
         "machine. Without one the broker is alone, and keeps the metadata in its log directories.",
     )
     broker_session_timeout_ms: int32 = option(

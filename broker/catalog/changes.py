@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from odradek.broker.catalog.sessions import Session, open_sessions
 from odradek.broker.catalog.statements import CatalogStatements
-from odradek.broker.metadata.statements import Connection, Statements
+from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
     Resource,
     ResourceType,
@@ -99,8 +99,8 @@ def read(connection: Connection, after_revision: int) -> News:
     topic_ids = [bytes.fromhex(key) for key in keys.get(Kind.TOPIC, ())]
     owners = [_owner(key) for key in keys.get(Kind.CONFIG, ())]
     return News(
-        {one: _topic(statements, one) for one in topic_ids},
-        {one: _configs(statements, one) for one in owners},
+        {one: statements.topic(one) for one in topic_ids},
+        {one: statements.configs_of(one) for one in owners},
         statements.features() if Kind.FEATURE in keys else None,
         _security(connection, keys.get(Kind.SECURITY, ())),
         open_sessions(connection) if Kind.SESSION in keys else None,
@@ -113,16 +113,6 @@ def id_of(connection: Connection, revision: int) -> str | None:
         "SELECT id FROM change WHERE revision = ? AND place = 0", (revision,)
     )
     return str(rows[0][0]) if rows else None
-
-
-def _topic(statements: Statements, topic_id: bytes) -> TopicRecord | None:
-    found = statements.topics("WHERE id = ?", (topic_id,))
-    return found[0] if found else None
-
-
-def _configs(statements: Statements, owner: Resource) -> Mapping[str, str]:
-    where = "WHERE resource_type = ? AND resource_name = ?"
-    return statements.configs(where, (owner.type, owner.name)).get(owner, {})
 
 
 def _owner(key: str) -> Resource:

@@ -49,7 +49,7 @@ class PostgresqlEngine:
             # libpq quotes the address, and so may quote the password.
             raise MetadataError(
                 "odradek.catalog.url is no valid address of PostgreSQL: write "
-                "postgresql://user:password@host:port/database"
+                "postgresql://user@host:port/database"
             ) from error
         missing = {name: value for name, value in _DEFAULTS.items() if name not in given}
         self._conninfo = make_conninfo(url, **missing)

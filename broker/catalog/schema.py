@@ -16,10 +16,7 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.schema import MIGRATIONS as METADATA
 from odradek.broker.metadata.statements import Connection
 
-MIGRATIONS = (
-    # The metadata as single brokers have it in their fourth version.
-    "".join(METADATA[:4])
-    + """
+_SHARING = """
     CREATE TABLE revision (number INTEGER NOT NULL);
     INSERT INTO revision VALUES (0);
     CREATE TABLE partition (
@@ -51,7 +48,10 @@ MIGRATIONS = (
         expires_at_ms INTEGER NOT NULL,
         closed_at_ms  INTEGER
     );
-    """,
+"""
+MIGRATIONS = (
+    # The metadata as single brokers have it in their fourth version, and its sharing.
+    "".join((*METADATA[:4], _SHARING)),
 )
 
 

@@ -20,8 +20,6 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import Endpoint, Member
 from odradek.broker.metadata.statements import Connection
 
-_COLUMNS = "epoch, node_id, host, rack, endpoints, clock, expires_at_ms"
-
 
 class SessionClosed(MetadataError):
     """The broker's session is closed; it has to open another."""
@@ -64,7 +62,8 @@ def open_session(connection: Connection, engine: Engine, member: Member, lease_m
     ((last,),) = connection.execute("SELECT coalesce(max(epoch), 0) FROM session")
     epoch = int(last) + 1
     connection.execute(
-        f"INSERT INTO session ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO session (epoch, node_id, host, rack, endpoints, clock, expires_at_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             epoch,
             member.node_id,
@@ -131,7 +130,10 @@ class _Row:
 
 
 def _open_rows(connection: Connection) -> Sequence[_Row]:
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM session WHERE closed_at_ms IS NULL")
+    rows = connection.execute(
+        "SELECT epoch, node_id, host, rack, endpoints, clock, expires_at_ms FROM session"
+        " WHERE closed_at_ms IS NULL"
+    )
     return [_row(*columns) for columns in rows]
 
 

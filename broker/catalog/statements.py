@@ -7,29 +7,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.metadata.members import NO_LEADER, Leader
-from odradek.broker.metadata.statements import Statements, Value
+from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
 
 Partition = tuple[bytes, int]
 """A topic's id and the number of a partition."""
 
-_LEADER_COLUMNS = "topic_id, number, leader, leader_epoch, host, replica, is_made"
+_LEADERS = (
+    "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made FROM partition"
+)
 
 
 class CatalogStatements(Statements):
     """The statements, run on one connection."""
 
-    def topics(self, where: str = "", values: Sequence[Value] = ()) -> tuple[TopicRecord, ...]:
-        """Return topics with the leaders of their partitions."""
-        records = super().topics(where, values)
-        of_topics = f"WHERE topic_id IN (SELECT id FROM topic {where})" if where else ""
+    def topics(self) -> tuple[TopicRecord, ...]:
+        """Return all topics with the leaders of their partitions."""
         leaders: defaultdict[bytes, list[Leader]] = defaultdict(list)
-        for topic_id, _, node_id, epoch, host, replica, is_made in self._connection.execute(
-            f"SELECT {_LEADER_COLUMNS} FROM partition {of_topics} ORDER BY number", values
-        ):
-            leader = Leader(node_id, epoch, host, replica, bool(is_made))
-            leaders[bytes(topic_id)].append(leader)
-        return tuple(replace(one, leaders=tuple(leaders[one.topic_id])) for one in records)
+        for row in self._connection.execute(_LEADERS + " ORDER BY number"):
+            leaders[bytes(row[0])].append(_leader(*row))
+        return tuple(
+            replace(one, leaders=tuple(leaders[one.topic_id])) for one in super().topics()
+        )
+
+    def topic(self, topic_id: bytes) -> TopicRecord | None:
+        """Return the topic of an id with its leaders, None when there is none."""
+        record = super().topic(topic_id)
+        rows = self._connection.execute(
+            _LEADERS + " WHERE topic_id = ? ORDER BY number", (topic_id,)
+        )
+        return record and replace(record, leaders=tuple(_leader(*row) for row in rows))
 
     def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its settings and leaders."""
@@ -94,7 +101,9 @@ class CatalogStatements(Statements):
 
     def _add_partitions(self, record: TopicRecord, first: int) -> None:
         self._connection.execute_many(
-            f"INSERT INTO partition ({_LEADER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO partition"
+            " (topic_id, number, leader, leader_epoch, host, replica, is_made)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     record.topic_id,
@@ -109,3 +118,9 @@ class CatalogStatements(Statements):
                 if number >= first
             ],
         )
+
+
+def _leader(
+    topic_id: bytes, number: int, node_id: int, epoch: int, host: str, replica: int, is_made: int
+) -> Leader:
+    return Leader(node_id, epoch, host, replica, bool(is_made))

@@ -19,9 +19,11 @@ from odradek.broker.metadata.store import (
 )
 
 Value = str | int | bytes | None
-_TOPIC_COLUMNS = (
-    "name, id, partition_count, replication_factor, created_ms, is_deleting, made_count"
+_TOPICS = (
+    "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting, made_count"
+    " FROM topic"
 )
+_CONFIGS = "SELECT resource_type, resource_name, name, value FROM config"
 
 
 class Connection(Protocol):
@@ -61,27 +63,35 @@ class Statements:
         rows = self._connection.execute("SELECT id FROM cluster")
         return str(rows[0][0]) if rows else None
 
-    def topics(self, where: str = "", values: Sequence[Value] = ()) -> tuple[TopicRecord, ...]:
-        """Return topics in the order of their names: all, or those of a condition."""
-        rows = self._connection.execute(
-            f"SELECT {_TOPIC_COLUMNS} FROM topic {where} ORDER BY name", values
-        )
+    def topics(self) -> tuple[TopicRecord, ...]:
+        """Return all topics, in the order of their names."""
+        return self._topics(self._connection.execute(_TOPICS + " ORDER BY name"))
+
+    def topic(self, topic_id: bytes) -> TopicRecord | None:
+        """Return the topic of an id, None when there is none."""
+        found = self._topics(self._connection.execute(_TOPICS + " WHERE id = ?", (topic_id,)))
+        return found[0] if found else None
+
+    def _topics(self, rows: Iterable[tuple[Any, ...]]) -> tuple[TopicRecord, ...]:
         return tuple(
             TopicRecord(name, bytes(topic_id), count, replicas, created_ms, bool(doomed), made)
             for name, topic_id, count, replicas, created_ms, doomed, made in rows
         )
 
-    def configs(
-        self, where: str = "", values: Sequence[Value] = ()
-    ) -> dict[Resource, dict[str, str]]:
-        """Return settings by their owner: all, or those of a condition."""
+    def configs(self) -> dict[Resource, dict[str, str]]:
+        """Return all settings, by their owner."""
         configs: dict[Resource, dict[str, str]] = {}
-        for kind, name, key, value in self._connection.execute(
-            f"SELECT resource_type, resource_name, name, value FROM config {where} ORDER BY name",
-            values,
-        ):
+        for kind, name, key, value in self._connection.execute(_CONFIGS + " ORDER BY name"):
             configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
         return configs
+
+    def configs_of(self, owner: Resource) -> dict[str, str]:
+        """Return the settings of an owner."""
+        rows = self._connection.execute(
+            _CONFIGS + " WHERE resource_type = ? AND resource_name = ? ORDER BY name",
+            (owner.type, owner.name),
+        )
+        return {key: value for _, _, key, value in rows}
 
     def features(self) -> dict[str, int]:
         """Return the levels that clients have finalized."""
@@ -109,7 +119,8 @@ class Statements:
         """Add topics, each with its settings."""
         for topic, configs in topics:
             self._connection.execute(
-                f"INSERT INTO topic ({_TOPIC_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO topic (name, id, partition_count, replication_factor, created_ms,"
+                " is_deleting, made_count) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     topic.name,
                     topic.topic_id,

@@ -1,0 +1,87 @@
+"""odradek cluster: shows the brokers of any Kafka, and the partitions that they lead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from odradek.cli.answer import print_json
+from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.refusals import Act
+from odradek.cli.words import count
+
+
+@click.group()
+def cluster() -> None:
+    """Show the brokers of a cluster."""
+
+
+@cluster.command()
+@json_option
+@broker_options
+def status(as_json: bool, connection: Connection) -> None:
+    """Show the brokers, and how many partitions have no leader.
+
+    Example: odradek cluster status
+    """
+    found = _found(connection.admin())
+    if as_json:
+        return print_json(found)
+    brokers, partitions = len(found["brokers"]), found["partitions"]
+    click.echo(
+        f"Cluster {found['cluster_id']} has {count(brokers, 'broker')} and "
+        f"{count(partitions, 'partition')}."
+    )
+    if found["without_leader"]:
+        click.echo(f"{count(found['without_leader'], 'partition')} without a leader.")
+    click.echo()
+    _print_brokers(found)
+
+
+@cluster.command()
+@json_option
+@broker_options
+def brokers(as_json: bool, connection: Connection) -> None:
+    """List the brokers, and how many partitions each leads.
+
+    Example: odradek cluster brokers
+    """
+    found = _found(connection.admin())
+    if as_json:
+        return print_json({"brokers": found["brokers"]})
+    _print_brokers(found)
+
+
+def _found(admin: Admin) -> dict[str, Any]:
+    asked = admin.client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+    described = admin.wait(asked, Act("describe the cluster", "DESCRIBE on the cluster"))
+    leaders = Counter(
+        partition.leader
+        for topic in admin.topics.values()
+        for partition in topic.partitions.values()
+    )
+    return {
+        "cluster_id": described.cluster_id,
+        "partitions": leaders.total(),
+        "without_leader": leaders[-1],
+        "brokers": [
+            {
+                "broker": one.id,
+                "address": f"{one.host}:{one.port}",
+                "rack": one.rack,
+                "leads": leaders[one.id],
+            }
+            for one in sorted(described.nodes, key=lambda node: node.id)
+        ],
+    }
+
+
+def _print_brokers(found: dict[str, Any]) -> None:
+    from odradek.cli.tables import print_rows
+
+    print_rows(
+        ["Broker>", "Address", "Rack", "Leads>"],
+        [(one["broker"], one["address"], one["rack"], one["leads"]) for one in found["brokers"]],
+    )
