@@ -17,6 +17,7 @@ from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.records import KeyValue
 from odradek.broker.hosts.listener import Listener
+from odradek.broker.metadata.members import Brokers, Member
 from odradek.protocol.batches import NO_PRODUCER_ID
 from odradek.storage.transactions import Marker
 
@@ -154,6 +155,15 @@ class NoShareGroups:
         return False
 
 
+class NoTopics:
+    """The topics of a broker that is alone, before it has any."""
+
+    is_shared = False
+
+    def get(self, name: str) -> None:
+        return None
+
+
 @dataclass(slots=True)
 class FakeBroker:
     """Of a broker, what the handlers of groups use."""
@@ -161,6 +171,8 @@ class FakeBroker:
     groups: GroupCoordinator
     node_id: int = 5
     share_groups: NoShareGroups = field(default_factory=NoShareGroups)
+    topics: NoTopics = field(default_factory=NoTopics)
+    brokers: Brokers = field(default_factory=lambda: Brokers(Member(5, "", None, ())))
 
 
 class Bench:
