@@ -21,6 +21,7 @@ from odradek.broker.groups.share.turn import ShareGroupConfig
 from odradek.broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
 from odradek.broker.metadata.store import ResourceType
 from odradek.broker.shares.shares import Shares
+from odradek.broker.shares.states import Persister
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.lookup import TopicLookup
 from odradek.broker.topics.topic import Topic
@@ -32,6 +33,7 @@ from odradek.protocol.compression import Codec
 
 if TYPE_CHECKING:
     from odradek.broker.composition import Broker
+    from odradek.broker.peers.peers import Peers
     from odradek.broker.transactions.remote import RemoteTransactions
 
 
@@ -52,7 +54,8 @@ class Coordinators:
             lambda: Codec(broker.config.offsets_topic_compression_codec),
         )
         self.groups = self._make_groups()
-        self.remote_transactions = _remote_transactions(broker)
+        self._peers = _peers(broker)
+        self.remote_transactions = self._make_remote_transactions()
         self.markers = MarkerWriter(
             broker.topics,
             self._durability,
@@ -63,7 +66,7 @@ class Coordinators:
         self.shares = self._make_shares()
         self.share_groups = ShareGroupCoordinator(
             self.groups.runtime,
-            self.shares.states,
+            self.shares.persister,
             self._topics,
             broker.clock,
             self._serves_shares,
@@ -180,9 +183,24 @@ class Coordinators:
             broker.purgatory,
             time=self._time,
             is_enabled=self._serves_shares,
+            share_states=self._share_states,
         )
         broker.features.on_changed.append(shares.feature_changed)
         return shares
+
+    def _share_states(self, own: Persister) -> Persister:
+        if self._peers is None:
+            return own
+        from odradek.broker.shares.shared_persister import SharedPersister
+
+        return SharedPersister(own, self._broker.topics, self._peers)
+
+    def _make_remote_transactions(self) -> RemoteTransactions | None:
+        if self._peers is None:
+            return None
+        from odradek.broker.transactions.remote import RemoteTransactions
+
+        return RemoteTransactions(self._broker.topics, self._peers)
 
     def _serves_shares(self) -> bool:
         return SHARE_VERSION in self._broker.features.finalized
@@ -201,13 +219,12 @@ class Coordinators:
         )
 
 
-def _remote_transactions(broker: Broker) -> RemoteTransactions | None:
-    """Return the part of transactions that other brokers have; None where there are none."""
+def _peers(broker: Broker) -> Peers | None:
+    """Return the connections to other brokers; None where there can be none."""
     if not broker.store.is_shared:
         return None
     from odradek.broker.peers.peers import Peers
-    from odradek.broker.transactions.remote import RemoteTransactions
 
     peers = Peers(broker.brokers)
     broker.stopping.callback(peers.close)
-    return RemoteTransactions(broker.topics, peers)
+    return peers

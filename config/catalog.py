@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from odradek.config.errors import ConfigError
 from odradek.config.option import option, options
-from odradek.config.values import Validator, Value, at_least, int32, password
+from odradek.config.values import Validator, Value, int32, password
 
 URL = "odradek.catalog.url"
 _HEARTBEAT, _SESSION = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
@@ -44,20 +44,22 @@ class CatalogConfig:
     broker_session_timeout_ms: int32 = option(
         _SESSION,
         default=3_000,
-        valid=at_least(100),
         doc="How long a broker may be silent before the others take it for dead, where brokers "
         "share a catalog. Kafka's default is 9000.",
     )
     broker_heartbeat_interval_ms: int32 = option(
         _HEARTBEAT,
         default=500,
-        valid=at_least(10),
         doc="How often a broker extends its session in the catalog. Kafka's default is 2000.",
     )
 
 
 def catalog_problems(config: CatalogConfig) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each contradiction, with the names of its options."""
+    if not config.odradek_catalog_url:
+        return
+    if config.broker_heartbeat_interval_ms <= 0:
+        yield f"{_HEARTBEAT} must be at least 1", (_HEARTBEAT,)
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
         text = f"{_SESSION} must be at least twice {_HEARTBEAT}: one late answer would end it"
         yield text, (_SESSION, _HEARTBEAT)

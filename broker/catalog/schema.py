@@ -3,6 +3,7 @@
     schema_version  one row: the number of migrations that were applied
     revision        one row: the number of changes
     partition       the leader of each partition, and the host of its files
+    removal         deleted topics, and the hosts that still have files of them
     change          the rows that each change concerned, for the brokers that follow
     session         one row per life of a broker
 
@@ -28,6 +29,13 @@ _SHARING = """
         replica      INTEGER NOT NULL,
         is_made      INTEGER NOT NULL,
         PRIMARY KEY (topic_id, number)
+    );
+    CREATE TABLE removal (
+        topic_id        BLOB NOT NULL,
+        host            TEXT NOT NULL,
+        name            TEXT NOT NULL,
+        partition_count INTEGER NOT NULL,
+        PRIMARY KEY (topic_id, host)
     );
     CREATE INDEX partition_leader ON partition (leader, host);
     CREATE TABLE change (

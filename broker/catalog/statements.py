@@ -55,10 +55,33 @@ class CatalogStatements(Statements):
             self._add_partitions(record, present)
 
     def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        """Remove topics, their settings and their leaders."""
+        """Remove topics, their settings and their leaders; note the hosts with their files."""
+        self._connection.execute_many(
+            "INSERT INTO removal (topic_id, host, name, partition_count)"
+            " SELECT DISTINCT topic.id, partition.host, topic.name, topic.partition_count"
+            " FROM topic JOIN partition ON partition.topic_id = topic.id WHERE topic.id = ?",
+            [(one,) for one in topic_ids],
+        )
         super().finish_deletion(topic_ids)
         self._connection.execute_many(
             "DELETE FROM partition WHERE topic_id = ?", [(one,) for one in topic_ids]
+        )
+
+    def removals(self, host: str) -> tuple[TopicRecord, ...]:
+        """Return the deleted topics of which a host still has files."""
+        rows = self._connection.execute(
+            "SELECT topic_id, name, partition_count FROM removal WHERE host = ?", (host,)
+        )
+        return tuple(
+            TopicRecord(name, bytes(topic_id), count, 1, 0, is_deleting=True)
+            for topic_id, name, count in rows
+        )
+
+    def note_removed(self, host: str, topic_ids: Iterable[bytes]) -> None:
+        """Note that a host has no files of deleted topics any more."""
+        self._connection.execute_many(
+            "DELETE FROM removal WHERE topic_id = ? AND host = ?",
+            [(one, host) for one in topic_ids],
         )
 
     def note_partitions_made(self, made: Iterable[Partition]) -> None:

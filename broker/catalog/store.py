@@ -88,7 +88,11 @@ class CatalogStore:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
         self._main, self._side = _Line(open_one(), "metadata"), _Line(open_one(), "session")
         self._engine, self._new_id = self._main.engine, new_id
+        # Notes that are written with the next change: partitions that have got their files, and
+        # deleted topics whose files are gone.
         self._made: set[Partition] = set()
+        self._removed: set[bytes] = set()
+        self._host = ""
         self._revision, self._change_id = 0, ""
         self.session_epoch = 0
 
@@ -140,6 +144,7 @@ class CatalogStore:
             return epoch
 
         self.session_epoch = await self._main.transact(work)
+        self._host = member.host
 
     async def leave(self, node_id: int) -> None:
         """Close the session of this broker; nobody leads its partitions until it comes back."""
@@ -149,6 +154,7 @@ class CatalogStore:
             close_session(connection, self._engine, self.session_epoch)
             statements = CatalogStatements(connection)
             statements.note_partitions_made(self._made)
+            statements.note_removed(self._host, self._removed)
             topic_ids = statements.withdraw_leader(node_id)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
 
@@ -191,7 +197,8 @@ class CatalogStore:
 
     async def load(self) -> Metadata:
         def work(connection: Connection) -> tuple[Metadata, int, str]:
-            metadata = CatalogStatements(connection).load()
+            statements = CatalogStatements(connection)
+            metadata = replace(statements.load(), removals=statements.removals(self._host))
             return metadata, *self._head(connection)
 
         metadata, revision, change_id = await self._main.read(work)
@@ -248,6 +255,9 @@ class CatalogStore:
     def note_made(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         self._made.update((topic_id, number) for number in partitions)
 
+    def note_removed(self, topic_ids: Iterable[bytes]) -> None:
+        self._removed.update(topic_ids)
+
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
         await self._change(lambda to: to.begin_deletion(topic_ids), map(changes.topic, topic_ids))
 
@@ -297,7 +307,7 @@ class CatalogStore:
     async def _change(
         self, work: Callable[[CatalogStatements], T], changed: Iterable[Change]
     ) -> T:
-        made = frozenset(self._made)
+        made, removed = frozenset(self._made), frozenset(self._removed)
 
         def transact(connection: Connection) -> tuple[T, int, str]:
             check_session(connection, self.session_epoch)
@@ -308,11 +318,13 @@ class CatalogStore:
             statements = CatalogStatements(connection)
             result = work(statements)
             statements.note_partitions_made(made)
+            statements.note_removed(self._host, removed)
             return result, *self._note(connection, changed)
 
         result, revision, change_id = await self._main.transact(transact)
         self.advance(revision, change_id)
         self._made -= made
+        self._removed -= removed
         return result
 
     def _note(self, connection: Connection, changed: Iterable[Change]) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +96,9 @@ class SqliteMetadata:
 
     def note_made(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         self._made[topic_id] = max(partitions, default=-1) + 1
+
+    def note_removed(self, topic_ids: Iterable[bytes]) -> None:
+        """Do nothing: files go before a deletion is finished."""
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
         await self._in_transaction(lambda: self._statements.begin_deletion(topic_ids))

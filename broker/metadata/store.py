@@ -11,7 +11,7 @@ own memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
@@ -92,6 +92,8 @@ class Metadata:
     security: Mapping[SecurityKind, Rows] = field(default_factory=dict)
     # All ids below it are taken.
     next_producer_id: int = 0
+    # Topics that other brokers have deleted, and of which this one still has files.
+    removals: tuple[TopicRecord, ...] = ()
 
 
 class MetadataStore(Protocol):
@@ -121,6 +123,12 @@ class MetadataStore(Protocol):
         """Note that partitions of a topic, the first or later ones, have their directories.
 
         The note is written with the next change, or when the store is closed.
+        """
+
+    def note_removed(self, topic_ids: Iterable[bytes]) -> None:
+        """Note that this broker has no files of topics whose deletion is finished.
+
+        The note is written as that of `note_made` is.
         """
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:

@@ -28,6 +28,7 @@ from odradek.broker.shares.settings import ShareSettings
 from odradek.broker.shares.starting import start_offset
 from odradek.broker.shares.state_coordinator import ShareStateCoordinator
 from odradek.broker.shares.state_shard import StateAnswer
+from odradek.broker.shares.states import Persister
 from odradek.broker.topics.registry import Topics
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log import Log
@@ -52,6 +53,7 @@ class Surroundings:
 
     topics: Topics
     states: ShareStateCoordinator
+    persister: Persister
     settings: ShareSettings
     purgatory: Purgatory
     loop: Loop
@@ -113,7 +115,7 @@ class Served:
                 outcome.token.set_result(outcome.failure)
 
     def _write(self, write: Write) -> None:
-        answer = self._around.states.write(self.key, write.change)
+        answer = self._around.persister.write(self.key, write.change)
         if isinstance(answer, StateAnswer):
             self._written(write.ticket, answer)
         else:
@@ -211,6 +213,12 @@ class SharePartitions:
         for key in [key for key in self._served if key.topic_id == topic_id]:
             self.drop(key)
 
+    def drop_logs(self, logs: Iterable[Log]) -> None:
+        """Drop the share-partitions of logs that this broker does not lead any more."""
+        gone = {(log.topic_id, log.partition) for log in logs}
+        for key in [key for key in self._served if (key.topic_id, key.partition) in gone]:
+            self.drop(key)
+
     def close(self) -> None:
         """Drop all share-partitions."""
         for key in list(self._served):
@@ -239,7 +247,7 @@ class SharePartitions:
     async def _restore(self, served: Served) -> Failure | None:
         key, log, around = served.key, served.log, self.around
         await around.states.is_loaded.wait()
-        asked = around.states.read(key, log.leader_epoch)
+        asked = around.persister.read(key, log.leader_epoch)
         answer = asked if isinstance(asked, StateAnswer) else await asked
         failure = failure_of(answer, "read")
         if failure is not None:

@@ -15,6 +15,7 @@ from odradek.broker.shares.sessions import MemberKey, ShareSession, ShareSession
 from odradek.broker.shares.settings import ShareSettings
 from odradek.broker.shares.state_coordinator import ShareStateCoordinator
 from odradek.broker.shares.state_shard import StateConfig
+from odradek.broker.shares.states import Persister
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.config.share import ShareConfig
@@ -33,16 +34,27 @@ class Shares:
         *,
         time: Time,
         is_enabled: Callable[[], bool],
+        share_states: Callable[[Persister], Persister] = lambda own: own,
     ) -> None:
-        """`is_enabled` returns whether the feature share.version is in force."""
+        """`is_enabled` returns whether the feature share.version is in force.
+
+        `share_states` returns the states of all brokers, from those of this one.
+        """
         self._is_enabled = is_enabled
         self.settings = ShareSettings(configs)
         config = _state_config(configs.shares)
         self.pruner = StatePruner(topics)
         self.states = ShareStateCoordinator(log, names, config, time=time)
+        self.persister = share_states(self.states)
         self.partitions = SharePartitions(
             Surroundings(
-                topics, self.states, self.settings, purgatory, time.loop, time.clock.now_ms
+                topics,
+                self.states,
+                self.persister,
+                self.settings,
+                purgatory,
+                time.loop,
+                time.clock.now_ms,
             )
         )
         self.sessions = ShareSessions(
@@ -52,6 +64,7 @@ class Shares:
             lambda: sum(len(topic.partitions) for topic in topics),
         )
         topics.on_deleted.append(self._topic_deleted)
+        topics.on_resigned.append(self.partitions.drop_logs)
 
     @property
     def are_enabled(self) -> bool:

@@ -82,6 +82,10 @@ class LiveTopics(TopicTable):
         A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
         whose settings no longer fit the broker's.
         """
+        for record in metadata.removals:
+            await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
+            self._store.note_removed([record.topic_id])
+            logger.info("deleted files of a topic that others have deleted topic=%s", record.name)
         plans = []
         makes_missing = self._configs.broker.odradek_create_missing_partitions
         for record in metadata.topics:
@@ -265,7 +269,8 @@ class LiveTopics(TopicTable):
         self._withdraw(topic)
         try:
             await self._partitions.delete(topic.partitions)
-        except StorageError as error:  # the next start finds directories of no topic
+            self._store.note_removed([topic.topic_id])
+        except StorageError as error:  # the next start tries again
             logger.error("could not delete logs topic=%s: %s", topic.name, error)
         logger.info("followed deletion topic=%s", topic.name)
         for deleted in self.on_deleted:

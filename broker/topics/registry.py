@@ -201,6 +201,7 @@ class Topics(LiveTopics):
                 deleted(topic)
         try:
             await self._store.finish_deletion(gone)
+            self._store.note_removed(gone)
         except MetadataError as error:
             # The topics are marked and have no logs: the next start removes them.
             logger.error("could not forget deleted topics: %s", error)

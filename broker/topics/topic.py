@@ -48,6 +48,11 @@ class Topic:
             raise found.cause
         return found
 
+    def is_remote(self, partition: int) -> bool:
+        """Return whether another broker leads a partition."""
+        found = self.partitions[partition : partition + 1]
+        return bool(found) and isinstance(found[0], RemotePartition)
+
     @property
     def remote_count(self) -> int:
         """The number of partitions that other brokers lead."""

@@ -97,6 +97,7 @@ def values(files: Files, data: Path) -> dict[str, str]:
         "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
         "metrics.listener": "127.0.0.1:0",
         "odradek.admin.token": "a-long-token",
+        "odradek.catalog.url": f"sqlite://{data}/catalog.db",
         "odradek.http.read.token": "another-token",
         "odradek.otlp.endpoint": "http://127.0.0.1:1",
         "odradek.scram.users": "SCRAM-SHA-256=[name=alice,password=secret]",

@@ -229,6 +229,28 @@ async def test_a_broker_that_comes_back_leads_its_partitions_under_a_later_epoch
 
 
 @on_uvloop
+async def test_a_broker_deletes_the_topics_that_were_deleted_while_it_was_away(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    async with member(tmp_path, catalog_url, 1) as one:
+        async with member(tmp_path, catalog_url, 2) as two:
+            await until(lambda: len(one.brokers) == 2)
+            old = await create(one, "t", 2)
+            await known_everywhere([two], "t")
+        data = tmp_path / "2" / "data"
+        assert (data / "t-1").exists()
+        await one.topics.delete([old.topic_id])
+        await create(one, "t", 4)  # all of it is here
+        async with member(tmp_path, catalog_url, 2) as two:
+            assert not two.partitions.strays
+            await create(two, "u", 4)
+            await until(lambda: one.topics.get("u") is not None)
+        assert not list(data.glob("t-?"))  # one is renamed, to be removed later
+    async with member(tmp_path, catalog_url, 2) as two:
+        assert (await two.store.load()).removals == ()
+
+
+@on_uvloop
 async def test_a_silent_broker_is_closed_out_and_joins_again(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with (

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import OdradekProcess
+from bench.processes import OdradekProcess, kafka_tool, lacks_kafka
 from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import encode_request
@@ -22,6 +22,7 @@ from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.kafka_peer import Peer, response_to
 from tests.broker.live import batch
+from tests.cli.commands import Commands
 from tests.support.requests import fetching, producing
 from tests.support.waiting import wait_until
 
@@ -210,6 +211,32 @@ def test_a_group_survives_the_death_of_its_coordinator(tmp_path: Path, catalog_u
         wanted = [TopicPartition("t", number) for number in range(PARTITIONS)]
         assert {one.offset for one in member.committed(wanted, WAIT_S)} == {8}
         member.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.skipif(lacks_kafka(), reason="Kafka's jars are not there: `make kafka` fetches them")
+def test_a_share_group_has_leaders_and_states_at_all_brokers(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """Kafka's own consumer gets each record once."""
+    with running(tmp_path, catalog_url) as brokers:
+        bootstrap = addresses(brokers)
+        create(bootstrap, "t")
+        commands = Commands(brokers[2].bootstrap)
+        setting = "share.auto.offset.reset=earliest"
+        commands.shown("configs", "alter", "--group", "sharers", "--set", setting)
+        plain = Producer({"bootstrap.servers": bootstrap})
+        for number in range(RECORDS):
+            plain.produce("t", str(number).encode(), partition=number % PARTITIONS)
+        assert not plain.flush(WAIT_S)
+        read = kafka_tool(
+            [
+                "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+                "--bootstrap-server", bootstrap, "--topic", "t", "--group", "sharers",
+                "--max-messages", str(RECORDS), "--timeout-ms", "60000",
+            ],
+        )  # fmt: skip
+        assert sorted(map(int, read.stdout.split())) == list(range(RECORDS))
 
 
 def test_a_broker_that_was_stopped_beyond_its_lease_writes_nothing_under_its_old_epoch(

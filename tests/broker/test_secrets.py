@@ -78,6 +78,8 @@ def value_of(name: str) -> str:
         return f'{_PLAIN} required username="a" password="{MARKER}-a" user_alice="{MARKER}-b";'
     if name == "odradek.scram.users":
         return f'SCRAM-SHA-256=[name=carol,password="{MARKER}-carol"]'
+    if name == "odradek.catalog.url":
+        return f"postgresql://odradek:{MARKER}@127.0.0.1:9/odradek"
     if name == "odradek.otlp.headers":
         return f"authorization={MARKER}-{name}"
     return f"{MARKER}-{name}"
@@ -88,6 +90,7 @@ def write_settings(folder: Path, sasl_port: int, admin_token: str) -> Path:
     (folder / "held.properties").write_text(f"read={MARKER}-read\nrack={MARKER}-unused\n")
     settings = {name: value_of(name) for name in SENSITIVE} | {
         "odradek.admin.token": admin_token,
+        "odradek.catalog.url": "",  # no broker starts without its catalog
         **_COLLECTOR,
         "odradek.http.read.token": f"${{file:{folder}/held.properties:read}}",
         # Nothing to unlock: without a certificate this one only lies there.

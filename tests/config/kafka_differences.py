@@ -52,6 +52,9 @@ OTHER_DEFAULTS = {
     "share.coordinator.state.topic.replication.factor",
     "transaction.state.log.min.isr",
     "transaction.state.log.replication.factor",
+    # A broker takes over within seconds, since no controller has to be elected first.
+    "broker.heartbeat.interval.ms",
+    "broker.session.timeout.ms",
     # Java classes, of which there are none.
     "group.share.persister.class.name",
     "principal.builder.class",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ class Postgresql:
     def stop(self) -> None:
         """Stop it at once, without waiting for clients."""
         if self.process is not None:
-            self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
+            self.process.send_signal(signal.SIGQUIT)
             self.process.wait()
             self.process = None
 

@@ -26,8 +26,9 @@ from odradek.broker.groups.share.heartbeats import HeartbeatAnswer
 from odradek.broker.groups.share.partitions import in_order
 from odradek.broker.orders.java import hash_set_order
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state_coordinator import ShareStateCoordinator, all_of
+from odradek.broker.shares.state_coordinator import all_of
 from odradek.broker.shares.state_shard import StateAnswer
+from odradek.broker.shares.states import Persister
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from odradek.protocol.messages.share_group_describe import (
@@ -55,7 +56,7 @@ class ShareGroupCoordinator:
     def __init__(
         self,
         runtime: Runtime[Shard],
-        states: ShareStateCoordinator,
+        states: Persister,
         topics: TopicView,
         clock: WallClock,
         is_enabled: Callable[[], bool],
