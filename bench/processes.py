@@ -69,6 +69,7 @@ class OdradekProcess:
     log_level: str = "INFO"
     options: Sequence[str] = ()  # of `odradek serve`, in addition to the settings
     is_bare: bool = False  # whether only settings and environment have its listeners
+    is_apart: bool = False  # whether Ctrl-C in this terminal does not reach it
     module: str = "odradek.cli.main"  # or another that wraps the command
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
@@ -115,7 +116,12 @@ class OdradekProcess:
         environment.update(self.environment, PYTHONPATH=str(ROOT))
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
-                arguments, stdout=output, stderr=output, cwd=ROOT, env=environment
+                arguments,
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=self.is_apart,
             )
         return wait_until_answering(self.port, self.process, self.log_file)
 

@@ -185,7 +185,7 @@ def _described(
     if UNCHANGED_OFFSET in (state.start_offset, state.delivery_complete_count):
         return described
     topic = services.topics.by_id(topic_id)
-    if topic is not None and topic.is_remote(partition):
+    if topic is not None and topic.other_leader(partition) is not None:
         return described
     try:
         log = topic.log(partition) if topic else None

@@ -20,7 +20,6 @@ from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import RemotePartition
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator import (
@@ -158,7 +157,6 @@ def _leader(
     if topic is None:
         is_alone = not services.topics.is_shared
         return services.brokers.address(services.node_id, context.listener) if is_alone else None
-    found = topic.partitions[partition_for(key, len(topic.partitions))]
-    if isinstance(found, RemotePartition):
-        return services.brokers.address(found.leader.node_id, context.listener)
-    return services.brokers.address(services.node_id, context.listener)
+    other = topic.other_leader(partition_for(key, len(topic.partitions)))
+    leader_id = services.node_id if other is None else other
+    return services.brokers.address(leader_id, context.listener)

@@ -11,9 +11,9 @@ the database, so they run in threads, each engine in one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from odradek.broker.errors import MetadataError
@@ -56,6 +56,35 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+D = TypeVar("D", bound=_Closing)
+
+
+class DatabaseEngine(Generic[D]):
+    """The parts that are the same in all engines; `D` is a library's connection."""
+
+    # None until it is used, and after it was lost.
+    _database: D | None = None
+    # SQLite's words for types, and the database's own.
+    _types: Sequence[tuple[str, str]] = ()
+
+    def create_tables(self, connection: Connection, script: str) -> None:
+        """Run a script, statement by statement, within the transaction."""
+        for ours, theirs in self._types:
+            script = script.replace(ours, theirs)
+        for statement in filter(str.strip, script.split(";")):
+            connection.execute(statement)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
 
 def open_engine(url: str) -> Engine:

@@ -120,10 +120,13 @@ class Membership:
 
     def _suspend(self) -> None:
         if not self._is_suspended:
-            self._is_suspended = True
-            self._brokers.lease.end_ns = INT64_MAX
             logger.error("stopped serving, the session could not be extended: %s", self._trouble)
-            self._topics.resign()
+            self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        self._is_suspended = True
+        self._brokers.lease.end_ns = INT64_MAX
+        self._topics.resign()
 
     async def _resume(self) -> None:
         self._is_suspended = False
@@ -132,9 +135,7 @@ class Membership:
 
     async def _join_again(self) -> None:
         logger.error("lost the session in the catalog, joining again: %s", self._trouble)
-        self._is_suspended = True
-        self._brokers.lease.end_ns = INT64_MAX
-        self._topics.resign()
+        self._stop_serving()
         began = self._loop.time()
         try:
             await self._store.join(self._brokers.own, self.lease_ms)

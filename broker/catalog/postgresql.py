@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from odradek.broker.catalog.engines import CatalogAway
+from odradek.broker.catalog.engines import CatalogAway, DatabaseEngine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.statements import Connection, Value
 
@@ -33,13 +33,14 @@ _DEFAULTS = {
     # Of several hosts the one that takes changes; a copy that only reads is of no use.
     "target_session_attrs": "read-write",
 }
-_TYPES = (("INTEGER", "BIGINT"), ("BLOB", "BYTEA"))
 # These do not mean that the database is away: a statement or its values are wrong.
 _WRONG = (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError)
 
 
-class PostgresqlEngine:
+class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
     """A connection to PostgreSQL; see Engine."""
+
+    _types = (("INTEGER", "BIGINT"), ("BLOB", "BYTEA"))
 
     def __init__(self, url: str) -> None:
         """Raises MetadataError for an address that is not valid."""
@@ -55,7 +56,6 @@ class PostgresqlEngine:
         self._conninfo = make_conninfo(url, **missing)
         place = ":".join(str(given[key]) for key in ("host", "port") if key in given)
         self._address = f"postgresql://{place}/{given.get('dbname', '')}"
-        self._database: psycopg.Connection[tuple[Any, ...]] | None = None
 
     @property
     def address(self) -> str:
@@ -93,19 +93,6 @@ class PostgresqlEngine:
             " WHERE table_schema = current_schema() AND table_name = ?"
         )
         return bool(connection.execute(found, (name,)))
-
-    def create_tables(self, connection: Connection, script: str) -> None:
-        """Run a script with PostgreSQL's types."""
-        for ours, theirs in _TYPES:
-            script = script.replace(ours, theirs)
-        for statement in filter(str.strip, script.split(";")):
-            connection.execute(statement)
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():

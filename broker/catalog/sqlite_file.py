@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from odradek.broker.catalog.engines import CatalogAway
+from odradek.broker.catalog.engines import CatalogAway, DatabaseEngine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.sqlite import SqliteConnection
 from odradek.broker.metadata.statements import Connection
@@ -27,12 +27,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MS_PER_S = 1_000
 
 
-class SqliteEngine:
+class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
     """A connection to a database file; see Engine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database: sqlite3.Connection | None = None
+        self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"
 
     @property
     def address(self) -> str:
@@ -53,24 +53,12 @@ class SqliteEngine:
 
     def clock(self, connection: Connection) -> tuple[str, int]:
         """Return the machine's time since it was started; it never jumps."""
-        boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"
-        return boot_id, int(time.clock_gettime(time.CLOCK_BOOTTIME) * _MS_PER_S)
+        return self._boot_id, int(time.clock_gettime(time.CLOCK_BOOTTIME) * _MS_PER_S)
 
     def has_table(self, connection: Connection, name: str) -> bool:
         """Return whether a table exists."""
         found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         return bool(connection.execute(found, (name,)))
-
-    def create_tables(self, connection: Connection, script: str) -> None:
-        """Run a script, statement by statement: executescript would commit the transaction."""
-        for statement in filter(str.strip, script.split(";")):
-            connection.execute(statement)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():

@@ -15,7 +15,6 @@ from odradek.broker.coordination.effects import Producer
 from odradek.broker.coordination.seams import KeyValue, StoredBatch
 from odradek.broker.durability.own_appends import Durability
 from odradek.broker.errors import EXPLAINED
-from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.batch_records import DECOMPRESSED_MAX_BYTES, record_section
@@ -80,8 +79,7 @@ class InternalLog:
         topic = self._topics.get(self._name)
         if topic is None:
             return not self._topics.is_shared
-        found = topic.partitions[partition : partition + 1]
-        return bool(found) and not isinstance(found[0], RemotePartition)
+        return partition < len(topic.partitions) and topic.other_leader(partition) is None
 
     async def ready(self) -> Topic:
         """Return the topic, creating it if needed; raises errors that broker.errors explains."""

@@ -162,9 +162,7 @@ class Configs:
         layers = self._layers_of(dynamic)
         try:
             check_dynamic(values, per_broker=name != ALL_BROKERS)
-            resolved = resolve_broker(layers)
-            for check in self.checks:
-                check(layers)
+            resolved = self._resolve(layers)
         except ConfigError as error:
             # Kafka's code is the wrong one, and is kept for compatibility (KAFKA-13609).
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
@@ -191,9 +189,7 @@ class Configs:
         dynamic = self._dynamic | {name: _stored_settings(stored, name) for name in names}
         layers = self._layers_of(dynamic)
         try:
-            resolved = resolve_broker(layers)
-            for check in self.checks:
-                check(layers)
+            resolved = self._resolve(layers)
         except ConfigError as error:
             logger.error("settings that another broker stored do not fit here: %s", error)
             return
@@ -213,9 +209,7 @@ class Configs:
         plan = plan_reload(self._static, read)
         resolve_broker(self._layers_of(self._dynamic, read))  # as the next start would
         layers = self._layers_of(self._dynamic, plan.layer)
-        resolved = resolve_broker(layers)
-        for check in self.checks:
-            check(layers)
+        resolved = self._resolve(layers)
         for name in plan.awaiting_restart:
             logger.warning("a new value needs a restart setting=%s", name)
         found = {one.name: one for one in differences(self.entries, resolved.entries)}
@@ -229,6 +223,13 @@ class Configs:
                 logger.info("reloaded setting=%s (%s)", name, why)
         self._static = plan.layer
         self._put_in_force(layers, resolved)
+
+    def _resolve(self, layers: Layers) -> Resolved[BrokerConfig]:
+        """Resolve layers that are proposed. Raises ConfigError if anybody objects to them."""
+        resolved = resolve_broker(layers)
+        for check in self.checks:
+            check(layers)
+        return resolved
 
     def _put_in_force(self, layers: Layers, resolved: Resolved[BrokerConfig]) -> None:
         self._layers, self._resolved = layers, resolved

@@ -9,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import struct
 from collections import deque
 from typing import Any, TypeVar
 
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.members import Brokers, Endpoint
 from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
+from odradek.protocol.frames import SIZE, encode_request, read_response_header
 
 T = TypeVar("T")
 
 # A broker that answers nothing is given up after this time.
 _TIMEOUT_S = 10.0
-_SIZE = struct.Struct(">i")
 # No answer between brokers is larger; a longer one is not a broker's.
 _ANSWER_BYTES_MAX = 64 << 20
 _PLAINTEXT = "PLAINTEXT"
@@ -124,12 +122,12 @@ class _Connection:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                (size_bytes,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-                if not _SIZE.size <= size_bytes <= _ANSWER_BYTES_MAX:
+                (size_bytes,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+                if not SIZE.size <= size_bytes <= _ANSWER_BYTES_MAX:
                     raise ConnectionError(f"an answer of {size_bytes} bytes")
                 frame = await reader.readexactly(size_bytes)
                 number, answered = self._awaited.popleft()
-                if _SIZE.unpack_from(frame) != (number,):
+                if SIZE.unpack_from(frame) != (number,):
                     raise ConnectionError("an answer to another request")
                 if not answered.done():
                     answered.set_result(frame)

@@ -19,7 +19,6 @@ from odradek.broker.shares.state_records import ShareState
 from odradek.broker.shares.state_shard import StateAnswer
 from odradek.broker.shares.states import Persister
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.registry import Topics
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import (
@@ -191,8 +190,7 @@ class SharedPersister:
         """Return the other broker that coordinates a key; None for this one."""
         topic = self._topics.get(topic_names.SHARE_GROUP_STATE)
         assert topic is not None, "it is created first"
-        found = topic.partitions[partition_for(key.name, len(topic.partitions))]
-        return found.leader.node_id if isinstance(found, RemotePartition) else None
+        return topic.other_leader(partition_for(key.name, len(topic.partitions)))
 
     async def _ask(
         self,

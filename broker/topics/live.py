@@ -169,10 +169,8 @@ class LiveTopics(TopicTable):
             ]
             if wanted:
                 opened = await self._open_partitions(wanted)
-                present = {one.partition: one for one in self._by_id[topic.topic_id].partitions}
-                present |= {one.partition: one for one in opened}
-                partitions = tuple(present[number] for number in sorted(present))
-                restored = replace(self._by_id[topic.topic_id], partitions=partitions)
+                present = self._by_id[topic.topic_id]
+                restored = replace(present, partitions=_merged(present.partitions, opened))
                 self._publish(restored)
                 self._leaders_changed(restored)
 
@@ -191,12 +189,13 @@ class LiveTopics(TopicTable):
 
     def note_epochs(self, epochs: Mapping[tuple[bytes, int], int]) -> None:
         """Note that the store has these epochs now."""
-        for (topic_id, number), epoch in epochs.items():
+        for topic_id in dict.fromkeys(topic_id for topic_id, _ in epochs):
             topic = self._by_id[topic_id]
-            leaders = list(topic.record.leaders)
-            leaders[number] = replace(leaders[number], epoch=epoch)
-            record = replace(topic.record, leaders=tuple(leaders))
-            self._publish(replace(topic, record=record))
+            leaders = tuple(
+                replace(one, epoch=epochs.get((topic_id, number), one.epoch))
+                for number, one in enumerate(topic.record.leaders)
+            )
+            self._publish(replace(topic, record=replace(topic.record, leaders=leaders)))
 
     # --- other brokers' changes -----------------------------------------------------------------
 
@@ -248,12 +247,7 @@ class LiveTopics(TopicTable):
             [Wanted(record, one, known.config, is_made=record.is_made(one)) for one in changed]
         )
         known = self._by_id[record.topic_id]  # a disk may have failed meanwhile
-        partitions = dict(enumerate(known.partitions)) | dict(zip(changed, opened, strict=True))
-        topic = replace(
-            known,
-            record=record,
-            partitions=tuple(partitions[one] for one in range(record.partition_count)),
-        )
+        topic = replace(known, record=record, partitions=_merged(known.partitions, opened))
         if len(topic.partitions) > len(known.partitions):
             self._grow(topic, is_new=False)
         else:
@@ -332,8 +326,10 @@ class LiveTopics(TopicTable):
         if made and len(made) == len(own):
             self._store.note_made(topic.topic_id, made)
 
-    def _led(self) -> Counter[int]:
-        """Count the partitions that each broker leads."""
+    def _led(self) -> Counter[int] | None:
+        """Count the partitions that each broker leads; None where the one broker leads all."""
+        if not self.is_shared:
+            return None
         return Counter(one.node_id for topic in self for one in topic.record.leaders)
 
     def _grow(self, topic: Topic, *, is_new: bool) -> None:
@@ -354,6 +350,12 @@ class LiveTopics(TopicTable):
         self._publish(changed)
         for listener in self.on_config_changed:
             listener(changed)
+
+
+def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Return partitions of a topic by number; the changed ones take the place of the present."""
+    by_number = {one.partition: one for one in (*present, *changed)}
+    return tuple(by_number[number] for number in sorted(by_number))
 
 
 def _raise_epochs(later: Sequence[tuple[Log, int]]) -> None:

@@ -130,7 +130,7 @@ class Topics(LiveTopics):
             self._by_name,
             self._names_by_collision_key,
             self._brokers,
-            self._led() if self._store.is_shared else None,
+            self._led(),
         )
         outcomes = plan_topics(wanted, around, accept, new_id=self._new_id, now_ms=self._now_ms)
         plans = [outcome for outcome in outcomes if isinstance(outcome, TopicPlan)]
@@ -229,7 +229,7 @@ class Topics(LiveTopics):
             except Refusal as error:
                 outcomes.append(error)
                 continue
-            if self._store.is_shared:
+            if led is not None:
                 record = with_new_leaders(record, one, self._brokers, led)
             enlarged[topic.topic_id] = record
             outcomes.append(None)

@@ -48,10 +48,15 @@ class Topic:
             raise found.cause
         return found
 
-    def is_remote(self, partition: int) -> bool:
-        """Return whether another broker leads a partition."""
-        found = self.partitions[partition : partition + 1]
-        return bool(found) and isinstance(found[0], RemotePartition)
+    def other_leader(self, partition: int) -> int | None:
+        """Return the node id of the other broker that leads a partition.
+
+        NO_LEADER while none does; None when this broker does, or there is no such partition.
+        """
+        if not 0 <= partition < len(self.partitions):
+            return None
+        found = self.partitions[partition]
+        return found.leader.node_id if isinstance(found, RemotePartition) else None
 
     @property
     def remote_count(self) -> int:

@@ -62,13 +62,13 @@ class MarkerWriter:
 
     async def write(self, marker: Marker, partitions: Iterable[TopicPartition]) -> Problems:
         """Write a marker to partitions, those of other brokers included; return the problems."""
-        own, others = list(partitions), []
-        if self._remote is not None:
-            others = [one for one in own if self._remote.leader_of(one) is not None]
-            own = [one for one in own if self._remote.leader_of(one) is None]
-        if self._remote is None or not others:
-            (problems,) = await self.write_all([(marker, own)])
+        if self._remote is None:
+            (problems,) = await self.write_all([(marker, partitions)])
             return problems
+        own: list[TopicPartition] = []
+        others: list[TopicPartition] = []
+        for one in partitions:
+            (own if self._remote.leader_of(one) is None else others).append(one)
         (problems,), theirs = await asyncio.gather(
             self.write_all([(marker, own)]), self._remote.write(marker, others)
         )

@@ -16,7 +16,6 @@ from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.orders.java import partition_for
 from odradek.broker.peers.peers import PeerAway, Peers
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.registry import Topics
 from odradek.broker.transactions.state import TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -48,10 +47,7 @@ class RemoteTransactions:
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return the other broker that leads a partition; None if none does."""
         topic = self._topics.get(partition.topic)
-        found = topic.partitions[partition.partition :][:1] if topic is not None else ()
-        if not found or not isinstance(found[0], RemotePartition):
-            return None
-        node_id = found[0].leader.node_id
+        node_id = topic.other_leader(partition.partition) if topic is not None else None
         return None if node_id == NO_LEADER else node_id
 
     async def add(

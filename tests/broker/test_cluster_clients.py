@@ -64,6 +64,14 @@ def create(bootstrap: str, *names: str) -> None:
         one.result(WAIT_S)
 
 
+def fill(bootstrap: str, topic: str) -> None:
+    """Write the numbers below RECORDS, in turn to all partitions."""
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for number in range(RECORDS):
+        plain.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+    assert not plain.flush(WAIT_S)
+
+
 def consumer(bootstrap: str, group: str) -> Consumer:
     return Consumer(
         {
@@ -101,10 +109,7 @@ def test_records_are_read_processed_and_written_exactly_once_over_all_brokers(
     with running(tmp_path, catalog_url) as brokers:
         bootstrap = addresses(brokers)
         create(bootstrap, "in", "out")
-        plain = Producer({"bootstrap.servers": bootstrap})
-        for number in range(RECORDS):
-            plain.produce("in", str(number).encode(), partition=number % PARTITIONS)
-        assert not plain.flush(WAIT_S)
+        fill(bootstrap, "in")
         producers = [
             Producer({"bootstrap.servers": bootstrap, "transactional.id": f"writer-{one}"})
             for one in range(4)  # with coordinators at several brokers
@@ -225,10 +230,7 @@ def test_a_share_group_has_leaders_and_states_at_all_brokers(
         commands = Commands(brokers[2].bootstrap)
         setting = "share.auto.offset.reset=earliest"
         commands.shown("configs", "alter", "--group", "sharers", "--set", setting)
-        plain = Producer({"bootstrap.servers": bootstrap})
-        for number in range(RECORDS):
-            plain.produce("t", str(number).encode(), partition=number % PARTITIONS)
-        assert not plain.flush(WAIT_S)
+        fill(bootstrap, "t")
         read = kafka_tool(
             [
                 "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
