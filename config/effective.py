@@ -34,6 +34,7 @@ from odradek.config.tls import TlsConfig, tls_problems
 from odradek.config.tokens import TokenConfig, token_problems
 from odradek.config.topic import TopicConfig, check_topic
 from odradek.config.values import Kind
+from odradek.config.workers import WorkersConfig
 
 T = TypeVar("T")
 # How many unknown names get a suggestion: the search for a similar name takes 0.7 ms, and clients
@@ -57,6 +58,7 @@ _APART: Mapping[type, _Problems] = {
     ProvidersConfig: lambda _: iter(()),
     OtlpConfig: otlp_problems,
     CatalogConfig: catalog_problems,
+    WorkersConfig: lambda _: iter(()),
 }
 # The classes whose options a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)

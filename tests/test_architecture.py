@@ -54,8 +54,11 @@ ROOMS = {
         {"apis"},
         {"network", "adoption"},
         {"observability"},
-        {"web"},
-        {"clustering", "composition", "coordinators", "periodic", "main", "reference"},
+        {"web", "workers"},
+        {
+            "clustering", "composition", "coordinators", "fleet", "http", "main", "periodic",
+            "reference", "serve",
+        },
     ),
     "cleaner": ({"errors", "rules"}, {"proof"}, {"passes", "reading"}, {"runtime"}),
 }

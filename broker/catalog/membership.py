@@ -45,8 +45,11 @@ class Membership:
         topics: Topics,
         config: CatalogConfig,
         apply: Callable[[News], Awaitable[None]],
+        *,
+        shares_host: bool,
     ) -> None:
         """`apply` puts other brokers' changes into memory."""
+        self._shares_host = shares_host
         self._store, self._brokers, self._changes = store, brokers, changes
         self._topics, self._config, self._apply = topics, config, apply
         self._loop = asyncio.get_running_loop()
@@ -138,7 +141,9 @@ class Membership:
         self._stop_serving()
         began = self._loop.time()
         try:
-            await self._store.join(self._brokers.own, self.lease_ms)
+            await self._store.join(
+                self._brokers.own, self.lease_ms, shares_host=self._shares_host
+            )
             await self._follow()
         except MetadataError as error:
             self._note(error)

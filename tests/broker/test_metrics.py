@@ -268,7 +268,7 @@ async def test_the_counts_of_a_topic_go_with_it(tmp_path: Path) -> None:
 
 
 async def get(broker: Broker, path: str) -> tuple[int, bytes]:
-    (listening,) = broker.http_sockets
+    (listening,) = broker.http.sockets
     host, port = listening.getsockname()
     async with (
         aiohttp.ClientSession() as session,
