@@ -80,7 +80,7 @@ class Clustering:
         made = Membership(
             store, self.brokers, broker.changes, broker.topics, self._config, self._apply
         )
-        self._membership = made
+        self._membership = broker.membership = made
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
 

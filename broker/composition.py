@@ -75,6 +75,7 @@ from odradek.storage.meta_properties import META
 from odradek.storage.reading import load_kernels_by
 
 if TYPE_CHECKING:
+    from odradek.broker.catalog.membership import Membership
     from odradek.broker.web.server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class Broker:
         load_kernels_by(ensure_log_kernels)
         # Taken by a request while a thread searches logs for it by time.
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
+        self.membership: Membership | None = None
         self.web: HttpServer | None = None
         self.accepts_clients = False
         # The work of stop(); the last part that started stops first.

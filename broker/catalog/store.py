@@ -11,15 +11,14 @@ changes of the others, then decides again. So no decision rests on metadata that
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
     check_session,
@@ -51,30 +50,6 @@ class WentBack(MetadataError):
     """The catalog lacks changes that this broker knows: it is a stale copy."""
 
 
-class _Line:
-    """A connection to the database, and the thread that waits for it."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self.engine = engine
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-
-    async def transact(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.transact(work))
-
-    async def touch(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.touch(work))
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.read(work))
-
-    async def close(self) -> None:
-        await self._run(self.engine.close)
-        self._thread.shutdown()
-
-    async def _run(self, operation: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
-
-
 class CatalogStore:
     """A MetadataStore in a shared database. The event loop owns it; threads wait.
 
@@ -86,7 +61,9 @@ class CatalogStore:
         self, open_one: Callable[[], Engine], new_id: Callable[[], str]
     ) -> None:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
-        self._main, self._side = _Line(open_one(), "metadata"), _Line(open_one(), "session")
+        self.calls = Calls()
+        self._main = Line(open_one(), "metadata", self.calls)
+        self._side = Line(open_one(), "session", self.calls)
         self._engine, self._new_id = self._main.engine, new_id
         # Notes that are written with the next change: partitions that have got their files, and
         # deleted topics whose files are gone.
@@ -103,6 +80,11 @@ class CatalogStore:
     @property
     def is_shared(self) -> bool:
         return True
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the kind of database."""
+        return self._engine.name
 
     @property
     def address(self) -> str:
