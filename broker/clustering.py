@@ -103,7 +103,7 @@ class Clustering:
             self._apply,
             shares_host=shares_host,
         )
-        self._membership = made
+        self._membership = broker.membership = made
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
 

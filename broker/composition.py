@@ -74,6 +74,7 @@ from odradek.storage.reading import load_kernels_by
 from odradek.storage.shared_directory import SharedLogDirectory
 
 if TYPE_CHECKING:
+    from odradek.broker.catalog.membership import Membership
     from odradek.broker.topics.handovers import Handovers
     from odradek.broker.web.server import HttpServer
     from odradek.broker.workers.role import Role
@@ -114,6 +115,7 @@ class Broker:
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.http = Http(self)
         self.handovers: Handovers | None = None
+        self.membership: Membership | None = None
         self.accepts_clients = False
         # The work of stop(); the last part that started stops first.
         self.stopping = AsyncExitStack()

@@ -30,6 +30,8 @@ _MS_PER_S = 1_000
 class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
     """A connection to a database file; see Engine."""
 
+    name = "sqlite"
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"

@@ -19,7 +19,7 @@ from odradek.broker.catalog import changes
 from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.hosts import HostStatements
-from odradek.broker.catalog.lines import Line
+from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
     check_session,
@@ -64,7 +64,9 @@ class CatalogStore:
         self, open_one: Callable[[], Engine], new_id: Callable[[], str]
     ) -> None:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
-        self._main, self._side = Line(open_one(), "metadata"), Line(open_one(), "session")
+        self.calls = Calls()
+        self._main = Line(open_one(), "metadata", self.calls)
+        self._side = Line(open_one(), "session", self.calls)
         self._engine, self._new_id = self._main.engine, new_id
         # Notes that are written with the next change: partitions that have got their files, and
         # deleted topics whose files are gone.
@@ -81,6 +83,11 @@ class CatalogStore:
     @property
     def is_shared(self) -> bool:
         return True
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the kind of database."""
+        return self._engine.name
 
     @property
     def address(self) -> str:
@@ -256,16 +263,11 @@ class CatalogStore:
     # --- changes of the metadata ------------------------------------------------------------
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        records = [record for record, _ in topics]
+        owners = (Resource(ResourceType.TOPIC, one.name) for one in records)
+        changed = (changes.topic(one.topic_id) for one in records)
         await self._change(
-            lambda to: to.create_topics(topics),
-            [
-                one
-                for record, _ in topics
-                for one in (
-                    changes.topic(record.topic_id),
-                    changes.config(Resource(ResourceType.TOPIC, record.name)),
-                )
-            ],
+            lambda to: to.create_topics(topics), [*changed, *map(changes.config, owners)]
         )
 
     def note_made(self, topic_id: bytes, partitions: Sequence[int]) -> None:
