@@ -129,6 +129,7 @@ class Broker:
             *self.cleaner.problems(),
             *self.security.problems(),
             *self._cluster.problems(),
+            *self._coordinators.problems(),
         ]
 
     def where_http_is(self) -> str:

@@ -75,6 +75,25 @@ def make_context(config: TlsConfig) -> Made:
     return Made(context, keys, trusted, suites)
 
 
+def make_client_context(config: TlsConfig, made: Made) -> ssl.SSLContext:
+    """Create the context of connections to other brokers, from the stores of a listener.
+
+    Without a trust store the system's authorities are trusted, as Java's are in Kafka. Raises
+    ConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
+    _set_suites(context, config)
+    _load_keys(context, made.key_store)
+    if made.trust_store is None:
+        context.load_default_certs()
+    else:
+        _load_trusted(context, made.trust_store)
+    return context
+
+
 def _load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
     text = "\n".join([*keys.certificates, keys.key, ""])
     try:
