@@ -212,7 +212,7 @@ class Broker:
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
         self.stopping.callback(self.security.close)
-        await self.security.start()
+        self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
@@ -238,6 +238,7 @@ class Broker:
         self._cluster.start()
         await self.topics.load(metadata)
         await self._cluster.loaded()
+        await self.security.create_users()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
         self.stopping.callback(lambda: close_directories(self.directories))
         self.stopping.push_async_callback(self.group_commit.close)

@@ -79,24 +79,24 @@ class Security:
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
 
-    async def start(self) -> None:
-        """Create the missing users of the settings, and start the tasks that run until close().
-
-        Raises MetadataError.
-        """
+    def start(self) -> None:
+        """Start the tasks that run until close(). Raises MetadataError."""
         if self._scram_rows:
             _ = self.scram_users  # an unreadable row is reported now, not at a login
+        if self.tokens is not None:
+            self._preparing = start_task("prepare tokens", self.tokens.prepare())
+        for one in self.configs.broker.bound_endpoints:
+            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
+                self.oauth_keys(one.name)
+
+    async def create_users(self) -> None:
+        """Create the missing users of the settings. Raises MetadataError."""
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from odradek.broker.security.initial_users import add_initial_users
 
             users = parse_scram_users(wanted)
             await add_initial_users(users, self.scram_users, self.changes)
-        if self.tokens is not None:
-            self._preparing = start_task("prepare tokens", self.tokens.prepare())
-        for one in self.configs.broker.bound_endpoints:
-            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
-                self.oauth_keys(one.name)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
