@@ -11,26 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.members import Brokers, Endpoint
-from odradek.broker.peers.connections import Connection, LogIn
+from odradek.broker.peers.connections import Connection
+from odradek.broker.peers.credentials import Credentials
 from odradek.broker.peers.errors import PeerAway, PeerRefuses
-from odradek.config.inter_broker import (
-    LISTENER,
-    InterBrokerConfig,
-    OwnLogin,
-    inter_broker_listener,
-    own_login,
-)
-from odradek.config.sasl import SaslConfig
-from odradek.config.tls import PROTOCOLS as TLS
+from odradek.config.inter_broker import LISTENER
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,7 +29,6 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from odradek.broker.security.tls.contexts import Made
     from odradek.broker.security.tls.listeners import Tls
 
 T = TypeVar("T")
@@ -70,16 +60,11 @@ class Peers:
     """The connections to other brokers; the event loop owns it."""
 
     def __init__(self, brokers: Brokers, configs: Configs, tls: Tls | None) -> None:
-        self._brokers, self._configs, self._tls = brokers, configs, tls
+        self._brokers, self._own = brokers, Credentials(configs, tls)
         self._loop = asyncio.get_running_loop()
-        self._listener = inter_broker_listener(
-            configs.of(InterBrokerConfig), configs.broker.advertised_endpoints
-        )
         self._connections: dict[int, Connection] = {}
         self._troubles: dict[int, _Trouble] = {}
         self._client_id = f"broker-{brokers.own.node_id}"
-        # The TLS of new connections, and the certificates that it was made from.
-        self._context: tuple[Made, ssl.SSLContext] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -122,7 +107,11 @@ class Peers:
                 connection = self._connection(node_id)
                 answer = await connection.ask(request, version, response)
             if error_of(answer) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                raise PeerRefuses(self._lacking())
+                raise PeerRefuses(
+                    f"refuses to be asked by this broker: allow {self._own.principal} the "
+                    "operation CLUSTER_ACTION on the cluster (odradek acls create --cluster "
+                    "--operation cluster-action --principal ...), or add it to super.users there"
+                )
         except (OSError, PeerRefuses) as error:  # TimeoutError is an OSError
             if connection is not None:
                 # The next one uses the settings, the certificates and the login of its time.
@@ -162,7 +151,7 @@ class Peers:
             if known is not None:
                 known.retire()
             known = self._connections[node_id] = Connection(
-                endpoint, self._client_id, self._tls_context(), self._log_in()
+                endpoint, self._client_id, self._own.context, self._own.log_in
             )
         return known
 
@@ -170,60 +159,16 @@ class Peers:
         member = self._brokers.get(node_id)
         if member is None:
             raise PeerAway(f"broker {node_id} is not there")
-        found = member.endpoint(self._listener.name)
+        own = self._own.listener
+        found = member.endpoint(own.name)
         if found is None:
-            raise PeerRefuses(f"has no listener {self._listener.name}: set {LISTENER} alike")
-        if found.protocol != self._listener.protocol:
+            raise PeerRefuses(f"has no listener {own.name}: set {LISTENER} alike")
+        if found.protocol != own.protocol:
             raise PeerRefuses(
-                f"speaks {found.protocol} at its listener {found.name}, this broker "
-                f"{self._listener.protocol}: set listener.security.protocol.map alike"
+                f"speaks {found.protocol} at its listener {own.name}, this broker "
+                f"{own.protocol}: set listener.security.protocol.map alike"
             )
         return found
-
-    def _tls_context(self) -> ssl.SSLContext | None:
-        if self._tls is None or self._listener.protocol not in TLS:
-            return None
-        listener = self._tls.listeners[self._listener.name]
-        if self._context is None or self._context[0] is not listener.made:
-            from odradek.broker.security.tls.contexts import make_client_context
-
-            context = make_client_context(listener.config, listener.made)
-            self._context = listener.made, context
-        return self._context[1]
-
-    def _login(self) -> OwnLogin | None:
-        """Return the login of this broker by the settings in force, None where there is none."""
-        if not self._listener.protocol.startswith("SASL_"):
-            return None
-        return own_login(
-            self._configs.of(InterBrokerConfig).sasl_mechanism_inter_broker_protocol,
-            self._listener.name,
-            lambda listener, mechanism: self._configs.of_listener(
-                SaslConfig, listener, mechanism.lower()
-            ),
-        )
-
-    def _log_in(self) -> LogIn | None:
-        login = self._login()
-        if login is None:
-            return None
-        from odradek.broker.peers.logins import log_in
-
-        return partial(log_in, login=login)
-
-    def _lacking(self) -> str:
-        """Return the problem of a broker that may not ask."""
-        login = self._login()
-        if login is not None:
-            principal = f"User:{login.username}"
-        elif self._listener.protocol == "SSL":
-            principal = "the principal of this broker's certificate"
-        else:
-            principal = "User:ANONYMOUS"
-        return (
-            f"refuses to be asked by this broker: allow {principal} the operation CLUSTER_ACTION "
-            "on the cluster by an ACL, or add it to super.users there"
-        )
 
     def _noted(self, node_id: int, error: Exception) -> PeerAway:
         """Note why a broker was not asked, and return the error for the caller."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 
 from bench.processes import free_port
 from odradek.broker.composition import Broker
+from odradek.broker.orders.java import partition_for
 from odradek.broker.peers import peers as peers_module
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.peers.peers import Peers
 from odradek.broker.security.acls import PatternType, Permission
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.topics.names import SHARE_GROUP_STATE
 from odradek.config.acl import STANDARD_AUTHORIZER
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
@@ -25,6 +29,7 @@ from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.certificates import Authority, Identity
 from tests.broker.live import Client, client, create, live, on_uvloop, until
@@ -81,6 +86,7 @@ def settings(
         "listener.security.protocol.map": f"CLIENTS:PLAINTEXT,IN:{protocol}",
         "inter.broker.listener.name": "IN",
         "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "2",
     }
     if "SASL" in protocol:
         found |= {
@@ -240,24 +246,75 @@ async def test_a_broker_without_the_right_is_reported_and_let_in_by_an_acl(
             one.levelno == logging.ERROR and lacking in one.getMessage() for one in caplog.records
         )
         assert await made.write() == (0, ErrorCode.NOT_ENOUGH_REPLICAS)  # try again
-        right = AclCreation(
-            resource_type=ResourceKind.CLUSTER,
-            resource_name=CLUSTER_NAME,
-            resource_pattern_type=PatternType.LITERAL,
-            principal=f"User:{USER}",
-            host="*",
-            operation=AclOperation.CLUSTER_ACTION,
-            permission_type=Permission.ALLOW,
-        )
-        (made_acl,) = (
-            await made.clients[1].ask(CreateAclsRequest(creations=[right]), version=3)
-        ).results
-        assert not made_acl.error_code
+        await allow(made.clients[1])
         await until(lambda: not any(broker.problems() for broker in brokers))
         made.elsewhere.sequences.clear()
         assert await made.elsewhere.produce("t", made.at[made.other], b"b") == 0
+        await forbid(made.clients[1])
+        for broker in brokers:
+            await problem(broker, lacking)
         assert await made.producer.end(commit=True) == 0
+        key = await _key_elsewhere(brokers[0])
+        asked = brokers[0].shares.persister.read(key, 0)
+        assert isinstance(asked, Awaitable)
+        refused = await asked
+        assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert made.kinds(made.other) == ["data"]
+        await allow(made.clients[1])
         await until(lambda: made.kinds(made.other) == ["data", "commit"])
+        await until(lambda: not any(broker.problems() for broker in brokers))
+        stored = brokers[0].shares.persister.initialize(key, 0, 0)
+        assert isinstance(stored, Awaitable)
+        assert not (await stored).error
+
+
+RIGHT: dict[str, Any] = {
+    "principal": f"User:{USER}",
+    "host": "*",
+    "operation": AclOperation.CLUSTER_ACTION,
+    "permission_type": Permission.ALLOW,
+}
+
+
+async def allow(administrator: Client) -> None:
+    """Allow brokers to ask each other."""
+    right = AclCreation(
+        resource_type=ResourceKind.CLUSTER,
+        resource_name=CLUSTER_NAME,
+        resource_pattern_type=PatternType.LITERAL,
+        **RIGHT,
+    )
+    (answer,) = (await administrator.ask(CreateAclsRequest(creations=[right]), version=3)).results
+    assert not answer.error_code
+
+
+async def forbid(administrator: Client) -> None:
+    """Take the right away."""
+    right = DeleteAclsFilter(
+        resource_type_filter=ResourceKind.CLUSTER,
+        resource_name_filter=CLUSTER_NAME,
+        pattern_type_filter=PatternType.LITERAL,
+        principal_filter=RIGHT["principal"],
+        host_filter=RIGHT["host"],
+        operation=RIGHT["operation"],
+        permission_type=RIGHT["permission_type"],
+    )
+    answer = await administrator.ask(DeleteAclsRequest(filters=[right]), version=3)
+    assert len(answer.filter_results[0].matching_acls) == 1
+
+
+async def _key_elsewhere(broker: Broker) -> SharePartitionKey:
+    """Return the key of a share-partition whose state another broker has."""
+    topic = broker.topics.get("t")
+    assert topic is not None
+    await broker.topics.internal(SHARE_GROUP_STATE)
+    states = broker.topics.get(SHARE_GROUP_STATE)
+    assert states is not None
+    for number in itertools.count():
+        key = SharePartitionKey(f"g{number}", topic.topic_id, 0)
+        if states.other_leader(partition_for(key.name, len(states.partitions))) is not None:
+            return key
+    raise AssertionError
 
 
 @on_uvloop
@@ -362,6 +419,28 @@ async def test_a_broker_that_does_not_answer_is_a_problem_after_a_while(tmp_path
         assert not one.problems()
         await problem(one, "broker 2 does not answer")
         assert not two.problems()
+
+
+@on_uvloop
+async def test_brokers_that_start_together_create_their_users_once(tmp_path: Path) -> None:
+    users = "; ".join(f"SCRAM-SHA-512=[name=u{number},password=secret]" for number in range(20))
+    given = settings(tmp_path, "PLAINTEXT", "") | {
+        "odradek.scram.users": users,
+        "odradek.catalog.url": f"sqlite://{tmp_path / 'catalog.db'}",
+    }
+    async with AsyncExitStack() as stack:
+        brokers = await asyncio.gather(
+            *(
+                stack.enter_async_context(
+                    live(tmp_path / str(number), {**given, "node.id": str(number)})
+                )
+                for number in (1, 2, 3)
+            )
+        )
+        await until(lambda: all(len(list(one.security.scram_users)) == 20 for one in brokers))
+        for number in range(20):
+            key = "SCRAM-SHA-512", f"u{number}"
+            assert len({one.security.scram_users.find(*key) for one in brokers}) == 1
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
