@@ -5,7 +5,7 @@
     inter.broker.listener.name=INTERNAL
     sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
     listener.name.internal.scram-sha-512.sasl.jaas.config=org.apache...ScramLoginModule required \\
-        username="broker" password="a secret";
+        username="broker" password="...";
 
 As in Kafka, a login module's `username` and `password` are those of the broker itself, as a
 client of the others. A broker without a catalog asks no other, and checks nothing of this.
