@@ -26,6 +26,7 @@ from odradek.broker.security.authorization import Authorizer
 from odradek.broker.security.credentials import NoTokens, TokenCredentials
 from odradek.broker.security.quotas.composition import QuotaTable
 from odradek.config.acl import AclConfig
+from odradek.config.inter_broker import InterBrokerConfig, inter_broker_listener
 from odradek.config.oauth import OAuthConfig
 from odradek.config.sasl import OAUTHBEARER, SaslConfig
 from odradek.config.scram_users import parse_scram_users
@@ -162,7 +163,13 @@ class Security:
             return None
         from odradek.broker.security.tls.listeners import Tls
 
-        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
+        between_brokers = ""
+        if self.store.is_shared:
+            config = self.configs.of(InterBrokerConfig)
+            between_brokers = inter_broker_listener(
+                config, self.configs.broker.advertised_endpoints
+            ).name
+        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms, between_brokers)
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls

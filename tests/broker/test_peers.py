@@ -14,6 +14,7 @@ import pytest
 
 from bench.processes import free_port
 from odradek.broker.composition import Broker
+from odradek.broker.errors import Refusal
 from odradek.broker.orders.java import partition_for
 from odradek.broker.peers import peers as peers_module
 from odradek.broker.peers.errors import PeerAway
@@ -23,6 +24,7 @@ from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, Re
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.topics.names import SHARE_GROUP_STATE
 from odradek.config.acl import STANDARD_AUTHORIZER
+from odradek.config.errors import ConfigError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -341,9 +343,10 @@ async def test_a_wrong_password_is_reported_until_the_setting_is_right(
 async def test_certificates_are_checked_on_both_sides_and_new_ones_are_used(
     tmp_path: Path,
 ) -> None:
-    strange = Authority("Another Authority").issue()
+    another = Authority("Another Authority")
     given = settings(tmp_path / "a", "SSL")
-    other = settings(tmp_path / "b", "SSL", server=strange)
+    other = settings(tmp_path / "b", "SSL", server=another.issue())
+    (tmp_path / "b" / "ca.pem").write_text(another.pem() + AUTHORITY.pem())
     async with pair(tmp_path, given, other) as (one, two):
         await problem(one, "broker 2 shows a certificate that is not accepted")
         await problem(one, "let listener.name.in.ssl.truststore.* here have its authority")
@@ -355,6 +358,20 @@ async def test_certificates_are_checked_on_both_sides_and_new_ones_are_used(
         await until(lambda: not (one.problems() or two.problems()))
         await ask(one, 2)
         await ask(two, 1)
+
+
+@on_uvloop
+async def test_a_certificate_that_the_own_trust_store_refuses_is_refused(tmp_path: Path) -> None:
+    strange = Authority("Another Authority").issue()
+    refused = "does not accept this certificate, so other brokers would not either"
+    given = settings(tmp_path, "SSL") | {"odradek.catalog.url": f"sqlite://{tmp_path / 'c.db'}"}
+    async with live(tmp_path, given) as broker:
+        path = str(strange.pem_file(tmp_path / "strange.pem"))
+        with pytest.raises(Refusal, match=refused):
+            await alter(broker, {KEYSTORE: path})
+    with pytest.raises(ConfigError, match=refused):
+        async with live(tmp_path, given | {KEYSTORE: path}):
+            raise AssertionError("it started")
 
 
 @on_uvloop
@@ -467,11 +484,3 @@ async def test_connections_whose_login_ends_are_replaced_before(
 
 def _listeners_of_connections(broker: Broker) -> list[str]:
     return sorted(one.listener.name for one in broker.server.connections)
-
-
-@on_uvloop
-async def test_a_broker_without_a_catalog_loads_nothing_of_this(tmp_path: Path) -> None:
-    async with live(tmp_path) as broker:
-        assert broker._coordinators._peers is None
-        found: list[Any] = broker.problems()
-        assert found == []

@@ -94,6 +94,34 @@ def make_client_context(config: TlsConfig, made: Made) -> ssl.SSLContext:
     return context
 
 
+def check_accepts_itself(config: TlsConfig, made: Made) -> None:
+    """Raise ConfigError unless brokers with these stores accept each other (SslEngineValidator).
+
+    Host names are not checked, since the other brokers' differ.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = make_client_context(config, made)
+    context.check_hostname = False
+    waiting = [
+        context.wrap_bio(to_client, to_server),
+        made.context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    while waiting:
+        one = waiting.pop(0)
+        try:
+            one.do_handshake()
+        except ssl.SSLWantReadError:
+            waiting.append(one)
+        except ssl.SSLError as error:
+            origin = made.trust_store.origin if made.trust_store else "the system's authorities"
+            reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
+            raise ConfigError(
+                f"{made.key_store.origin}: {origin} does not accept this certificate, so other "
+                f"brokers would not either: {reason}: let ssl.truststore.location or "
+                "ssl.truststore.certificates have its authority"
+            ) from None
+
+
 def _load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
     text = "\n".join([*keys.certificates, keys.key, ""])
     try:
