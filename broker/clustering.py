@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
@@ -192,8 +193,13 @@ class Clustering:
         )
         if self.store.is_shared:
             found = [(one.led_by(Leader.of(own)), configs) for one, configs in found]
-        await self.store.create_topics(found)
-        return await self.store.load()
+        while True:
+            try:
+                if found:
+                    await self.store.create_topics(found)
+                return await self.store.load()
+            except OutOfDate:  # another broker has joined meanwhile
+                await self.store.load()
 
     def _own(self) -> Member:
         broker, config = self._broker, self._static

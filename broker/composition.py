@@ -136,6 +136,7 @@ class Broker:
             *self.cleaner.problems(),
             *self.security.problems(),
             *self._cluster.problems(),
+            *self._coordinators.problems(),
         ]
 
     def where_http_is(self) -> str:
@@ -225,7 +226,7 @@ class Broker:
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
         self.stopping.callback(self.security.close)
-        await self.security.start()
+        self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
@@ -249,6 +250,7 @@ class Broker:
         self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
         self.topics.on_resigned.append(self._wake_resigned)
         await self._cluster.load(metadata)
+        await self.security.create_users()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
         self.stopping.callback(lambda: close_directories(self.directories))
         self.stopping.push_async_callback(self.group_commit.close)
