@@ -222,7 +222,10 @@ def test_a_partition_moves_to_another_worker_by_request(start: Callable[..., Wor
         answer = peer.ask(wanted, 0)
         assert not answer.error_code and not answer.responses[0].partitions[0].error_code
         wait_until(lambda: set(leaders(broker, "t").values()) == {1}, "it has moved")
-        assert not peer.ask(ListPartitionReassignmentsRequest(topics=None), 0).topics
+        wait_until(
+            lambda: not peer.ask(ListPartitionReassignmentsRequest(topics=None), 0).topics,
+            "the move has ended",
+        )
     assert is_all_there(broker, sender, "t", 2)
 
 
