@@ -317,6 +317,7 @@ class Broker:
             self.fs,
             on_thread=give_way,
             load_kernels=load_cleaner_kernels,
+            process=None if self.role is None else self.node_id,
         )
         self.moves.on_moved = lambda log: self.cleaner.abort(log.topic, log.partition)
         self.cleaner.scheduler.on_failed = self.disks.note

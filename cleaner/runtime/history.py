@@ -4,9 +4,11 @@ Each log directory has a file of lines (cleaner/runtime/runs.py), to which ended
 
     data/odradek-cleaner-history.jsonl
 
-Kafka ignores an unknown file; it would take a directory for a partition. The file only informs:
-it is written in a thread and never flushed to the disk, so that a crash may lose its last lines
-or tear one. A damaged line is left out. A file that has twice the lines to keep is written again.
+Processes that share a directory have a file each (`odradek-cleaner-history.2.jsonl`); they read
+all, since a partition may have been another's. Kafka ignores an unknown file; it would take a
+directory for a partition. The file only informs: it is written in a thread and never flushed to
+the disk, so that a crash may lose its last lines or tear one. A damaged line is left out. A file
+that has twice the lines to keep is written again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from odradek.storage.log import Log
 logger = logging.getLogger(__name__)
 runs_logger = logging.getLogger("odradek.cleaner.runtime.runs")
 
-FILE_NAME = "odradek-cleaner-history.jsonl"
+_STEM, _SUFFIX = "odradek-cleaner-history", ".jsonl"
+FILE_NAME = _STEM + _SUFFIX
 HISTORY_PER_PARTITION = 10
 # A file with fewer lines is not written again: that would save little.
 _LINES_MIN = 100
@@ -172,9 +175,16 @@ class History:
 class HistoryStore:
     """The files. The event loop requests operations, and one thread does them in order."""
 
-    def __init__(self, fs: FileSystem, submit: Submit, call: Submit) -> None:
-        """`submit` runs a function in the thread, `call` runs one on the event loop."""
+    def __init__(
+        self, fs: FileSystem, submit: Submit, call: Submit, process: int | None = None
+    ) -> None:
+        """`submit` runs a function in the thread, `call` runs one on the event loop.
+
+        `process` is the number of one of several processes that share log directories.
+        """
         self._fs, self._submit, self._call = fs, submit, call
+        self._is_shared = process is not None
+        self._name = FILE_NAME if process is None else f"{_STEM}.{process}{_SUFFIX}"
         # The number of lines in each file. A file that was damaged, or could not be written, has
         # no entry: it must be written again.
         self._line_counts: dict[Path, int] = {}
@@ -187,7 +197,13 @@ class HistoryStore:
         """Read a log directory's file, then call a function on the event loop."""
 
         def read() -> None:
-            runs = self._read(directory / FILE_NAME, directory)
+            runs = self._read(directory / self._name, directory)
+            if self._is_shared:
+                for path in self._others(directory):
+                    runs += self._read(path, None)
+                # A run may be in several files: of processes that had the partition in turn.
+                distinct = {(one.topic_id, one.partition, one.at_ms): one for one in runs}
+                runs = sorted(distinct.values(), key=lambda one: one.at_ms)
             self._call(lambda: loaded(directory, runs))
 
         self._submit(read)
@@ -196,7 +212,7 @@ class HistoryStore:
         """Add a line."""
 
         def append() -> None:
-            file = self._fs.open(directory / FILE_NAME, write=True)
+            file = self._fs.open(directory / self._name, write=True)
             file.append(file.size(), [line])
 
         self._submit(lambda: self._try(directory, append, self._line_counts.get(directory, 0) + 1))
@@ -205,7 +221,7 @@ class HistoryStore:
         """Write the file again."""
 
         def write() -> None:
-            self._fs.write_atomically(directory / FILE_NAME, b"".join(map(encode_run, runs)))
+            self._fs.write_atomically(directory / self._name, b"".join(map(encode_run, runs)))
 
         self._submit(lambda: self._try(directory, write, len(runs)))
 
@@ -219,7 +235,17 @@ class HistoryStore:
         else:
             self._line_counts[directory] = line_count
 
-    def _read(self, path: Path, directory: Path) -> list[Run]:
+    def _others(self, directory: Path) -> list[Path]:
+        """Return the files of other processes."""
+        names = self._fs.list(directory)
+        return [
+            directory / name
+            for name in names
+            if name.startswith(_STEM) and name.endswith(_SUFFIX) and name != self._name
+        ]
+
+    def _read(self, path: Path, directory: Path | None) -> list[Run]:
+        """Return the runs in a file; with its directory, count the lines of the own one."""
         runs: list[Run] = []
         try:
             data = self._fs.read_bytes(path) if self._fs.exists(path) else b""
@@ -234,7 +260,7 @@ class HistoryStore:
                 runs.append(decode_run(line))
             except DamagedRun as error:
                 logger.warning("left out a damaged line file=%s line=%d: %s", path, number, error)
-        if len(runs) == len(lines):
+        if directory is not None and len(runs) == len(lines):
             self._line_counts[directory] = len(lines)
         return runs
 

@@ -78,14 +78,16 @@ class CleanerPool:
         fs: FileSystem,
         on_thread: Callable[[], None] = lambda: None,
         load_kernels: Callable[[], None] = lambda: None,
+        process: int | None = None,
     ) -> None:
         """`config` returns the settings in force.
 
+        `process` is the number of one of several processes that share the log directories.
         `on_thread` is called in each thread that starts, `load_kernels` in each before it cleans.
         """
         self._logs = logs
         self._config, self._loop, self._clock, self._fs = config, loop, clock, fs
-        self._on_thread = on_thread
+        self._on_thread, self._process = on_thread, process
         self._stopping = threading.Event()
         self._throttle = Throttle(time.monotonic)
         self.scheduler = Scheduler(logs, config, clock.now_ms)
@@ -107,7 +109,7 @@ class CleanerPool:
     def start(self) -> None:
         """Start the threads and the tasks of the event loop; returns at once."""
         self.deleter.start(self._loop)
-        self.scheduler.runs.keep(HistoryStore(self._fs, self._write, self._call))
+        self.scheduler.runs.keep(HistoryStore(self._fs, self._write, self._call, self._process))
         if self._config().log_cleaner_enable:
             self.roller.start(self._loop)
         self.reconfigure()

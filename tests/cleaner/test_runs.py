@@ -117,6 +117,18 @@ def numbers(history: History, log: Log) -> list[int]:
     return [run.result.started_ms for run in history.runs(log) if run.result is not None]
 
 
+def test_processes_of_one_directory_read_the_runs_of_all(world: World) -> None:
+    first, second = History([world.log]), History([world.log])
+    for process, history in enumerate((first, second), 1):
+        history.keep(HistoryStore(FS, at_once, at_once, process))
+    for at in range(4):
+        (first if at % 2 else second).succeeded(world.log, result(world, at), at)
+    for process in (1, 2, 3):
+        later = History([world.log])
+        later.keep(HistoryStore(FS, at_once, at_once, process))
+        assert numbers(later, world.log) == [0, 1, 2, 3]
+
+
 def test_the_last_runs_outlive_a_restart_the_failed_ones_too(world: World) -> None:
     history = start([world.log])
     for at in range(HISTORY_PER_PARTITION + 3):
