@@ -113,7 +113,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     running.stop()
 
 
-def starting(kind: type[B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:
+def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:
     """Yield what starts brokers of a kind; then stop them, and look at what they have logged."""
     started: list[B] = []
 

@@ -1,6 +1,8 @@
-"""The broker of the interop tests: Odradek, or Apache Kafka when INTEROP_BROKER=kafka.
+"""The broker of the interop tests: Odradek, or the one that INTEROP_BROKER names.
 
-The latter shows whether a doubtful result is the broker's or the client's.
+    kafka      Apache Kafka: shows whether a doubtful result is the broker's or the client's
+    workers    Odradek with two workers
+    cluster    three Odradeks with a PostgreSQL
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
+from tests.broker.clusters import ThreeBrokers, TwoWorkers
 from tests.conftest import starting
 
 Broker = OdradekProcess | KafkaProcess
 StartBroker = Callable[..., Broker]
+_KINDS: dict[str, Callable[..., Broker]] = {
+    "": OdradekProcess,
+    "kafka": KafkaProcess,
+    "workers": TwoWorkers,
+    "cluster": ThreeBrokers,
+}
+KIND = _KINDS[os.environ.get("INTEROP_BROKER", "")]
 
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start a broker of its own: what one client leaves must not help the next."""
-    if os.environ.get("INTEROP_BROKER") == "kafka":
-        yield from starting(KafkaProcess, tmp_path)
-    else:
-        yield from starting(OdradekProcess, tmp_path, "ERROR")
+    yield from starting(KIND, tmp_path, *([] if KIND is KafkaProcess else ["ERROR"]))

@@ -5,7 +5,6 @@ Run by `make interop`. INTEROP_BROKER=kafka runs it against Apache Kafka instead
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import KafkaProcess, OdradekProcess
+from tests.interop.conftest import KIND
 from tests.interop.programs import TRANSACTORS, Process, Program, RefusedByClient
 from tests.support.waiting import wait_until
 
@@ -37,13 +37,12 @@ def program(request: pytest.FixtureRequest) -> Program:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    kind = KafkaProcess if os.environ.get("INTEROP_BROKER") == "kafka" else OdradekProcess
     settings = {
         "transaction.state.log.num.partitions": "3",
         "offsets.topic.num.partitions": "3",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     }
-    running = kind(tmp_path_factory.mktemp("transactions"), settings)
+    running = KIND(tmp_path_factory.mktemp("transactions"), settings)
     try:
         running.start()
         yield running

@@ -1,0 +1,70 @@
+"""Several brokers as if they were one process: for tests that only need a broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.processes import OdradekProcess, free_port
+from tests.broker.workers import Workers, workers
+from tests.support.postgresql import running
+
+
+class TwoWorkers(Workers):
+    """`odradek serve --workers 2`."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        made = workers(directory, 2, settings)
+        super().__init__(
+            directory,
+            made.settings,
+            options=made.options,
+            port=made.port,
+            count=made.count,
+            ports=made.ports,
+            source=random.Random(1),
+        )
+
+
+@dataclass
+class ThreeBrokers(OdradekProcess):
+    """Three brokers with a PostgreSQL; this is the first, which starts and stops the others."""
+
+    others: list[OdradekProcess] = field(default_factory=list)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers."""
+        ports = [self.port, *(one.port for one in self.others)]
+        return ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def start(self) -> float:
+        """Start the database, then the brokers."""
+        if not self.others:
+            folder = self.directory / "postgresql"
+            folder.mkdir(parents=True)
+            url = self.stack.enter_context(running(folder)).create_database("catalog")
+            shared = {**self.settings, "odradek.catalog.url": url}
+            self.settings = {**shared, "node.id": "1"}
+            for node_id in (2, 3):
+                own = {**shared, "node.id": str(node_id)}
+                if "listeners" in own:
+                    own["listeners"] = f"PLAINTEXT://127.0.0.1:{free_port()}"
+                self.others.append(OdradekProcess(self.directory / str(node_id), own))
+        took_s = super().start()
+        return took_s + sum(one.start() for one in self.others)
+
+    def stop(self) -> None:
+        """Stop the brokers, then the database."""
+        for one in self.others:
+            one.stop()
+        super().stop()
+        self.stack.close()
+
+    def log_text(self) -> str:
+        """Return the output of all brokers."""
+        return super().log_text() + "".join(one.log_text() for one in self.others)
