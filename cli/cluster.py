@@ -1,4 +1,4 @@
-"""odradek cluster: shows the brokers of any Kafka, and the partitions that they lead."""
+"""odradek cluster: the brokers of any Kafka; the beginning and end of a cluster of Odradek's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import click
 
 from odradek.cli.answer import print_json
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.cluster_moves import export, init
 from odradek.cli.refusals import Act
 from odradek.cli.words import count
 
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers of a cluster."""
+    """Show the brokers of a cluster; begin or end one."""
+
+
+cluster.add_command(init)
+cluster.add_command(export)
 
 
 @cluster.command()

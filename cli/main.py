@@ -20,7 +20,10 @@ _COMMANDS = {
         "odradek.cli.cleaner:cleaner",
         "Inspect a running broker's log cleaner, or start a cleaning.",
     ),
-    "cluster": ("odradek.cli.cluster:cluster", "Show the brokers of a cluster."),
+    "cluster": (
+        "odradek.cli.cluster:cluster",
+        "Show the brokers of a cluster; begin or end one.",
+    ),
     "completion": (
         "odradek.cli.completion:completion",
         "Print the script that completes commands, topics and groups in a shell.",

@@ -20,6 +20,7 @@ from typing import TypeVar
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.passages import refuse_exported
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
     check_session,
@@ -33,7 +34,7 @@ from odradek.broker.catalog.sessions import (
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
-from odradek.broker.metadata.members import NO_LEADER, Leader, Member
+from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
     Metadata,
@@ -117,25 +118,24 @@ class CatalogStore:
 
         def work(connection: Connection) -> bool:
             migrate(self._engine, connection)
+            refuse_exported(connection, self.address)
             statements = CatalogStatements(connection)
             if statements.cluster_id() is not None:
                 return False
-            _write(statements, initial())
+            statements.fill(initial())
             return True
 
         return await self._main.transact(work)
 
-    async def join(self, member: Member, lease_ms: int, *, adopts: bool = False) -> None:
+    async def join(self, member: Member, lease_ms: int) -> None:
         """Open the session of this broker, and let it lead the partitions of its host again.
 
-        With `adopts` it takes the partitions without a host, which the catalog began with.
         Raises MetadataError while its node id is in use.
         """
 
         def work(connection: Connection) -> int:
+            refuse_exported(connection, self.address)
             statements = CatalogStatements(connection)
-            if adopts:
-                statements.name_host("", member.host)
             gone = close_others(connection, self._engine, member)
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
             topic_ids += statements.lead_orphans(member.host, member.node_id)
@@ -357,31 +357,3 @@ class CatalogStore:
                 f"knows; its own last one is {revision}. It is a stale copy: bring the current "
                 "one back, or start this broker again to go on from the copy"
             )
-
-
-def _write(statements: CatalogStatements, metadata: Metadata) -> None:
-    """Write the first metadata of a cluster; the host of its partitions is not known yet."""
-    statements.begin_cluster(metadata.cluster_id, metadata.next_producer_id)
-    statements.create_topics(
-        [
-            (
-                replace(one, leaders=tuple(_homeless(one, n) for n in range(one.partition_count))),
-                metadata.configs.get(Resource(ResourceType.TOPIC, one.name), {}),
-            )
-            for one in metadata.topics
-        ]
-    )
-    statements.replace_configs(
-        {
-            owner: values
-            for owner, values in metadata.configs.items()
-            if owner.type is not ResourceType.TOPIC
-        }
-    )
-    statements.finalize_features(metadata.features)
-    for kind, rows in metadata.security.items():
-        statements.change_security(kind, rows)
-
-
-def _homeless(record: TopicRecord, number: int) -> Leader:
-    return Leader(NO_LEADER, 0, host="", replica=NO_LEADER, is_made=record.is_made(number))
