@@ -73,8 +73,11 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             return result
 
     def _open(self) -> sqlite3.Connection:
-        # The file has credentials; SQLite gives its other files the same permissions.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        # The file has credentials; SQLite gives its other files the same permissions. One that
+        # exists is not opened: its close would end all locks of this process on it, and another
+        # process could delete the log of changes while this one uses it.
+        if not self._path.exists():
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         database = sqlite3.connect(
             self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -327,6 +329,26 @@ def test_a_stale_copy_is_refused(tmp_path: Path) -> None:
                 await other.create_topics([(topic("d", 4), {})])
             with pytest.raises(WentBack):
                 await one.news()
+
+    run(use)
+
+
+def test_another_process_that_leaves_takes_no_file_away(tmp_path: Path) -> None:
+    """SQLite deletes the log of a file that nobody else has locked, even while others use it."""
+    path = tmp_path / "catalog.db"
+    program = (
+        "import sqlite3, sys; database = sqlite3.connect(sys.argv[1]);"
+        "database.execute('UPDATE revision SET number = number + 100'); database.commit();"
+        "database.close()"
+    )
+
+    async def use() -> None:
+        async with Catalog(f"sqlite://{path}", itertools.count()).joined() as one:
+            await one.renew(LEASE_MS)
+            subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=60)
+            subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=60)
+            assert await one.has_news()
+            assert (await one.news() or (0,))[0] > 200
 
     run(use)
 
