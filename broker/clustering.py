@@ -131,7 +131,7 @@ class Clustering:
         self._joined_at = asyncio.get_running_loop().time()
         await store.join(own, self._config.broker_session_timeout_ms)
         metadata = await store.load()
-        self.brokers.follow(await store.members())
+        self.brokers.follow(await store.members(), await store.absent())
         return metadata
 
     async def _reconstruct(self, own: Member) -> Metadata:

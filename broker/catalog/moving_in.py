@@ -5,7 +5,7 @@
 
 A crash between the steps leaves both. The catalog notes the image with which it began, so that
 the next attempt repeats the second step alone. Files that a broker without the catalog has changed
-meanwhile are refused: which of the two is right is not known here.
+meanwhile are refused: an operator has to choose between the two.
 """
 
 from __future__ import annotations

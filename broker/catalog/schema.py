@@ -65,6 +65,7 @@ MIGRATIONS = (
     """
     CREATE TABLE origin (host TEXT NOT NULL, generation INTEGER NOT NULL);
     CREATE TABLE export (host TEXT NOT NULL PRIMARY KEY, node_id INTEGER NOT NULL);
+    ALTER TABLE session ADD COLUMN is_unregistered INTEGER NOT NULL DEFAULT 0;
     """,
 )
 

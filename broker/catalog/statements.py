@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from odradek.broker.catalog.registrations import unregister
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
@@ -105,6 +106,10 @@ class CatalogStatements(Statements):
             (NO_LEADER, node_id),
         )
         return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
+
+    def unregister(self, node_id: int) -> None:
+        """Forget a broker that has stopped."""
+        unregister(self._connection, node_id)
 
     def lead_orphans(self, host: str, node_id: int) -> list[bytes]:
         """Let a broker lead its host's partitions without a leader; return their topics.

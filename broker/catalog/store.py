@@ -21,6 +21,7 @@ from odradek.broker.catalog import changes
 from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.passages import refuse_exported
+from odradek.broker.catalog.registrations import absent_members, prune_sessions
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
     check_session,
@@ -140,6 +141,7 @@ class CatalogStore:
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
             topic_ids += statements.lead_orphans(member.host, member.node_id)
             epoch = open_session(connection, self._engine, member, lease_ms)
+            prune_sessions(connection, epoch)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
             return epoch
 
@@ -194,6 +196,10 @@ class CatalogStore:
         """Return the brokers with open sessions."""
         found = await self._main.read(open_sessions)
         return tuple(session.member for session in found)
+
+    async def absent(self) -> tuple[Member, ...]:
+        """Return the registered brokers without open sessions."""
+        return await self._main.read(absent_members)
 
     async def load(self) -> Metadata:
         def work(connection: Connection) -> tuple[Metadata, int, str]:
@@ -287,6 +293,9 @@ class CatalogStore:
             lambda to: to.change_security(kind, wanted),
             (changes.security(kind, name) for name in wanted),
         )
+
+    async def unregister(self, node_id: int) -> None:
+        await self._change(lambda to: to.unregister(node_id), (changes.SESSIONS,))
 
     async def allocate_producer_ids(self, count: int) -> int:
         """Reserve a block; no decision by memory depends on it, so the revision stays."""

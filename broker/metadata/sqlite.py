@@ -126,6 +126,9 @@ class SqliteMetadata:
     async def change_security(self, kind: SecurityKind, changes: RowChanges) -> None:
         await self._in_transaction(lambda: self._statements.change_security(kind, changes))
 
+    async def unregister(self, node_id: int) -> None:
+        """Do nothing: there are no other brokers."""
+
     async def allocate_producer_ids(self, count: int) -> int:
         return await self._in_transaction(lambda: self._statements.allocate_producer_ids(count))
 
