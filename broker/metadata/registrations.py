@@ -16,7 +16,7 @@ class Registrations:
         self._brokers, self._store, self._changes = brokers, store, changes
 
     async def remove(self, node_id: int) -> None:
-        """Forget a broker that has stopped, whatever partitions it has.
+        """Forget a broker that has stopped, with or without partitions.
 
         Its partitions stay as they are, without a leader (ReplicationControlManager). Kafka
         forgets one that is alive, too, which nobody hears of again until it is started again.
