@@ -127,9 +127,9 @@ class Clustering:
     async def _join(self, store: CatalogStore, own: Member) -> Metadata:
         from odradek.broker.catalog.moving_in import mark_moved
 
-        mark_moved(self._broker.fs, self._paths)
         self._joined_at = asyncio.get_running_loop().time()
         await store.join(own, self._config.broker_session_timeout_ms)
+        mark_moved(self._broker.fs, self._paths)
         metadata = await store.load()
         self.brokers.follow(await store.members(), await store.absent())
         return metadata

@@ -114,7 +114,9 @@ class Images:
             if self._fs.exists(moved):
                 raise NoIntactImage(
                     f"{moved} says that the metadata of these log directories is in a catalog: "
-                    "set odradek.catalog.url, or bring it back by `odradek cluster export`"
+                    "set odradek.catalog.url, or bring it back by `odradek cluster export`. Only "
+                    "if the catalog is lost, move this file away: topics are then created again "
+                    "from the directories of their partitions, without their settings"
                 )
 
     def mend(self) -> None:

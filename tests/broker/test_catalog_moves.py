@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -31,7 +32,7 @@ from odradek.broker.metadata.store import (
     TopicRecord,
 )
 from odradek.storage import checkpoints
-from odradek.storage.errors import DirectoryInUse
+from odradek.storage.errors import DirectoryInUse, StorageError
 from odradek.storage.meta_properties import META, check_meta, read_directory_id
 from odradek.storage.partition_directories import note_topic_id
 from odradek.storage.real_files import RealFileSystem
@@ -134,8 +135,8 @@ async def joined(
     store = CatalogStore(lambda: open_engine(url), ids)
     try:
         await store.prepare(lambda: Metadata("another", (), {}))
-        mark_moved(fs, DIRECTORIES)
         await store.join(member(fs), LEASE_MS)
+        mark_moved(fs, DIRECTORIES)
     except BaseException:
         await store.close()
         raise
@@ -340,6 +341,36 @@ def test_a_crash_on_the_way_out_loses_nothing(catalog_url: str, goes_on_with: st
     assert at > 10
     expected = {"command": set(), "start": {"refused"}, "start without": {"started", "refused"}}
     assert outcomes == expected[goes_on_with]
+
+
+@pytest.mark.parametrize("way", [into, out])
+def test_a_disk_that_refuses_a_step_loses_nothing(
+    catalog_url: str, way: Callable[[CrashFileSystem, str], object]
+) -> None:
+    """The command fails, or does without a copy; given again, it finishes the work."""
+    for at in itertools.count():
+        _empty(catalog_url)
+        fs = machine()
+        if way is out:
+            into(fs, catalog_url)
+        steps = itertools.count()
+
+        def refuse(kind: str, path: Path) -> OSError | None:
+            return OSError(errno.EIO, "refused") if next(steps) == at else None  # noqa: B023
+
+        fs.refuse = refuse
+        with suppress(MetadataError, StorageError):
+            way(fs, catalog_url)
+        fs.refuse = None
+        if next(steps) <= at:
+            break
+        if way is out:
+            assert out(fs, catalog_url).metadata == HELD
+            assert run(alone(fs)) == HELD
+        else:
+            assert without_leaders(run(together(fs, catalog_url))) == HELD
+            assert not has_own(fs, DIRECTORIES)
+    assert at > 5
 
 
 # --- refusals -------------------------------------------------------------------------------
