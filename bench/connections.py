@@ -15,7 +15,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -105,15 +105,20 @@ class Client(asyncio.Protocol):
 
 
 async def connect(broker: Broker, count: int) -> list[Client]:
-    """Open connections, and send the first requests of any client on each."""
+    """Open connections to a broker, and send the first requests of any client on each."""
+    return await connect_to([broker.port] * count)
+
+
+async def connect_to(ports: Sequence[int]) -> list[Client]:
+    """Open a connection to each of some ports; see `connect`."""
     loop = asyncio.get_running_loop()
     greetings = [
         encode_request(ApiVersionsRequest(), 3, 1, "idle"),
         encode_request(MetadataRequest(topics=[]), 9, 2, "idle"),
     ]
     made = []
-    for _ in range(count):
-        _, client = await loop.create_connection(Client, "127.0.0.1", broker.port)
+    for port in ports:
+        _, client = await loop.create_connection(Client, "127.0.0.1", port)
         for greeting in greetings:
             await client.ask(greeting)
         made.append(client)

@@ -1,4 +1,4 @@
-"""Pictures of the web page of a busy broker: docs/images/page-*.png.
+"""Pictures of the web page of a busy broker, and of a cluster: docs/images/page-*.png.
 
     python -m bench.screenshots
 
@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -73,7 +73,33 @@ def main() -> int:
                 started.close()
         finally:
             broker.stop()
+    take_cluster(browser)
     return 0
+
+
+def take_cluster(browser: str) -> None:
+    """Take the picture of a cluster of which one broker has stopped."""
+    with tempfile.TemporaryDirectory(prefix="odradek-page-") as folder, ExitStack() as stack:
+        brokers = []
+        for node_id, rack in enumerate(("north", "east", "south"), 1):
+            settings = {
+                "node.id": str(node_id),
+                "broker.rack": rack,
+                "odradek.catalog.url": f"sqlite://{folder}/catalog.db",
+            }
+            one = OdradekProcess(Path(folder) / str(node_id), settings)
+            one.start()
+            stack.callback(one.stop)
+            brokers.append(one)
+        _create(brokers[0].bootstrap)
+        brokers[-1].stop()
+        with sync_playwright() as play:
+            started = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+            page = started.new_page(
+                base_url=brokers[0].http, viewport={"width": 1280, "height": _HEIGHT}
+            )
+            take(page, "cluster", "Cluster", IMAGES / "page-cluster.png")
+            started.close()
 
 
 def take(page: Page, path: str, heading: str, picture: Path) -> None:
@@ -90,10 +116,7 @@ def take(page: Page, path: str, heading: str, picture: Path) -> None:
 @contextmanager
 def at_work(bootstrap: str) -> Iterator[None]:
     """Write and read records while the pictures are taken."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    made = [NewTopic(name, count, 1, config=config) for name, (count, config) in _TOPICS.items()]
-    for one in admin.create_topics(made).values():
-        one.result(20)
+    _create(bootstrap)
     ending = threading.Event()
     work = [
         threading.Thread(target=_write, args=(bootstrap, ending)),
@@ -108,6 +131,13 @@ def at_work(bootstrap: str) -> Iterator[None]:
         ending.set()
         for thread in work:
             thread.join()
+
+
+def _create(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    made = [NewTopic(name, count, 1, config=config) for name, (count, config) in _TOPICS.items()]
+    for one in admin.create_topics(made).values():
+        one.result(20)
 
 
 def _write(bootstrap: str, ending: threading.Event) -> None:

@@ -1,22 +1,25 @@
 """Opens the metadata of a broker, and makes it a member of its cluster where it has a catalog.
 
-    open      the metadata is read, the log directories are locked, the broker joins
-    start     the lease is extended from now on, while logs are loaded
-    loaded    epochs of logs that are later than the catalog has them are reported
+    open    the metadata is read, the log directories are locked, the broker joins
+    load    logs are loaded, while the lease is extended; epochs of logs that are later than the
+            catalog has them are reported
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import Metadata
+from odradek.broker.topics.directories import refuse_kafkas
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
 from odradek.config.broker import BrokerConfig
@@ -24,7 +27,6 @@ from odradek.config.catalog import CatalogConfig
 from odradek.config.effective import resolve_apart
 from odradek.config.share import ShareConfig
 from odradek.protocol.wire import encode_uuid
-from odradek.storage.directory import refuse_kafkas
 from odradek.storage.meta_properties import read_directory_id
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
     from odradek.broker.catalog.store import CatalogStore
     from odradek.broker.composition import Broker
+    from odradek.broker.topics.handovers import Handovers
 
 
 class Clustering:
@@ -70,21 +73,42 @@ class Clustering:
         await self.store.settle()
         return metadata
 
-    def start(self) -> None:
+    async def load(self, metadata: Metadata) -> None:
+        """Load the logs of the broker, while its session is extended."""
+        topics, changes = self._broker.topics, self._broker.changes
+        self._start()
+        # Changes of other brokers wait until the logs are loaded, as changes of clients do.
+        if self._broker.role is None:
+            await changes.run(partial(topics.delete_remains, metadata))
+        await changes.run(partial(topics.load, metadata))
+        if self._broker.role is None:
+            await changes.run(partial(topics.finish_deletions, metadata))
+        await self._loaded()
+
+    def _start(self) -> None:
         """Begin to extend the lease and to follow the other brokers."""
         broker, store = self._broker, self.store
         if isinstance(store, SqliteMetadata):
             return
         from odradek.broker.catalog.membership import Membership
 
+        shares_host = broker.role is not None
+        if shares_host:
+            broker.topics.left_logs = store.left_logs
         made = Membership(
-            store, self.brokers, broker.changes, broker.topics, self._config, self._apply
+            store,
+            self.brokers,
+            broker.changes,
+            broker.topics,
+            self._config,
+            self._apply,
+            shares_host=shares_host,
         )
-        self._membership = made
+        self._membership = broker.membership = made
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
 
-    async def loaded(self) -> None:
+    async def _loaded(self) -> None:
         """Report the ids and epochs that the logs know, and the store does not."""
         broker, store = self._broker, self.store
         if self._is_new:
@@ -99,6 +123,27 @@ class Clustering:
                 broker.topics.note_epochs(epochs)
 
         await broker.changes.run(report)
+
+    def make_handovers(self) -> Handovers | None:
+        """Return the part that hands logs to other brokers of this host, None without them."""
+        broker, store = self._broker, self.store
+        if broker.role is None or isinstance(store, SqliteMetadata):
+            return None
+        from odradek.broker.topics.handovers import Handovers
+
+        made = Handovers(
+            store,
+            self.brokers,
+            broker.topics,
+            broker.partitions,
+            broker.changes,
+            broker.group_commit,
+            broker.cleaner,
+            broker.moves,
+        )
+        broker.stopping.push_async_callback(made.close)
+        made.look()
+        return made
 
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
@@ -128,7 +173,11 @@ class Clustering:
         from odradek.broker.catalog.moving_in import mark_moved
 
         self._joined_at = asyncio.get_running_loop().time()
-        await store.join(own, self._config.broker_session_timeout_ms)
+        await store.join(
+            own,
+            self._config.broker_session_timeout_ms,
+            shares_host=self._broker.role is not None,
+        )
         mark_moved(self._broker.fs, self._paths)
         metadata = await store.load()
         self.brokers.follow(await store.members(), await store.absent())
@@ -143,8 +192,13 @@ class Clustering:
         )
         if self.store.is_shared:
             found = [(one.led_by(Leader.of(own)), configs) for one, configs in found]
-        await self.store.create_topics(found)
-        return await self.store.load()
+        while True:
+            try:
+                if found:
+                    await self.store.create_topics(found)
+                return await self.store.load()
+            except OutOfDate:  # another broker has joined meanwhile
+                await self.store.load()
 
     def _own(self) -> Member:
         broker, config = self._broker, self._static
@@ -172,3 +226,5 @@ class Clustering:
             broker.features.follow(news.features)
         for kind, rows in news.security.items():
             await broker.security.follow(kind, rows)
+        if broker.handovers is not None:
+            broker.handovers.look()

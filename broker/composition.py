@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
@@ -30,8 +30,9 @@ from odradek.broker.counters.topics import count_append
 from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.fetch.purgatory import Purgatory
 from odradek.broker.fetch.sessions import FetchSessions
-from odradek.broker.hosts.addresses import bind, own_name
+from odradek.broker.hosts.addresses import own_name
 from odradek.broker.hosts.listener import Listener
+from odradek.broker.http import Http
 from odradek.broker.ids import random_id
 from odradek.broker.loop.background import BackgroundThreads
 from odradek.broker.loop.priority import give_way, prefer_the_event_loop
@@ -59,13 +60,10 @@ from odradek.broker.topics.moves import Moves
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
-from odradek.broker.web.certificate import read_certificate
-from odradek.broker.web.early import EarlyAnswers
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.config.broker import BrokerConfig
 from odradek.config.connections import ConnectionConfig
-from odradek.config.effective import resolve_apart, resolve_broker
-from odradek.config.http import HttpConfig
+from odradek.config.effective import resolve_broker
 from odradek.config.otlp import OtlpConfig
 from odradek.config.resolution import Layer
 from odradek.config.values import INT64_MAX
@@ -74,9 +72,13 @@ from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META
 from odradek.storage.reading import load_kernels_by
+from odradek.storage.shared_directory import SharedLogDirectory
 
 if TYPE_CHECKING:
+    from odradek.broker.catalog.membership import Membership
+    from odradek.broker.topics.handovers import Handovers
     from odradek.broker.web.server import HttpServer
+    from odradek.broker.workers.role import Role
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +91,11 @@ _SEARCHES_MAX = 2
 class Broker:
     """The one broker of a process. The event loop owns it."""
 
-    def __init__(self, static: Layer, fs: FileSystem, clock: Clock) -> None:
-        self.static = static
+    def __init__(
+        self, static: Layer, fs: FileSystem, clock: Clock, role: Role | None = None
+    ) -> None:
+        """With a role the broker is one of several workers of this machine."""
+        self.static, self.role = static, role
         self.fs = fs
         self.clock = clock
         self.loop = asyncio.get_running_loop()
@@ -109,7 +114,9 @@ class Broker:
         load_kernels_by(ensure_log_kernels)
         # Taken by a request while a thread searches logs for it by time.
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
-        self.web: HttpServer | None = None
+        self.http = Http(self)
+        self.handovers: Handovers | None = None
+        self.membership: Membership | None = None
         self.accepts_clients = False
         # The work of stop(); the last part that started stops first.
         self.stopping = AsyncExitStack()
@@ -130,13 +137,17 @@ class Broker:
             *self.cleaner.problems(),
             *self.security.problems(),
             *self._cluster.problems(),
+            *self._coordinators.problems(),
         ]
 
     def where_http_is(self) -> str:
         """Return a text for the log that says where HTTP is served."""
-        if not self.http_sockets:
-            return "HTTP is not served, metrics.listener is empty"
-        return f"HTTP is served at port {self.http_sockets[0].getsockname()[1]} (metrics.listener)"
+        return str(self.http)
+
+    @property
+    def web(self) -> HttpServer | None:
+        """The HTTP server, None until it serves."""
+        return self.http.server
 
     async def start(self) -> None:
         """Bind the addresses, load the data on the disk, then accept connections.
@@ -150,13 +161,11 @@ class Broker:
             self.static = with_node_id(self.fs, self._meta, self.static)
             config = resolve_broker([self.static]).config
             self._bind(config)
-            await self._answer_early()
+            await self.http.answer()
             await self._load(config)
             self._accept()
             self._start_background()
-            if self.http_sockets:
-                self._early.pause()  # the HTTP server answers from here on
-                await self._listen_http()
+            await self.http.listen()
             await self._push_metrics()
         except BaseException:
             await self.stopping.aclose()
@@ -170,6 +179,14 @@ class Broker:
         if self.static.origins.get("node.id") == str(self._meta):
             static = with_node_id(self.fs, self._meta, static)  # as at the start
         await self.configs.reload(static)
+
+    async def hand_over(self, must_stop: Callable[[], bool]) -> None:
+        """Let the other brokers of this host lead the partitions, before this one stops.
+
+        `must_stop` returns whether the others stop, too.
+        """
+        if self.handovers is not None:
+            await self.handovers.hand_over_all(must_stop)
 
     async def stop(self) -> None:
         """Close connections, make all data durable, and leave the mark of a clean stop."""
@@ -190,9 +207,7 @@ class Broker:
             self.server.bind(
                 Listener(bound.name, bound.host, bound.port, host, endpoint.port, bound.protocol)
             )
-        self.http_sockets = bind(*config.metrics_address) if config.metrics_address else []
-        for one in self.http_sockets:
-            self.stopping.callback(one.close)
+        self.http.bind(config)
 
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
@@ -212,7 +227,7 @@ class Broker:
             self.configs, metadata, self.store, self.changes, self.metrics, self.clock.now_ms
         )
         self.stopping.callback(self.security.close)
-        await self.security.start()
+        self.security.start()
         self.producer_ids = ProducerIds(self.store)
         self.registrations = Registrations(self.brokers, self.store, self.changes)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
@@ -236,9 +251,8 @@ class Broker:
         self.topics.on_deleted.append(self._wake_readers)
         self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
         self.topics.on_resigned.append(self._wake_resigned)
-        self._cluster.start()
-        await self.topics.load(metadata)
-        await self._cluster.loaded()
+        await self._cluster.load(metadata)
+        await self.security.create_users()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
         self.stopping.callback(lambda: close_directories(self.directories))
         self.stopping.push_async_callback(self.group_commit.close)
@@ -258,6 +272,8 @@ class Broker:
         return random_id(self.random)
 
     def _open_directory(self, path: Path) -> LogDirectory:
+        if self.role is not None:
+            return SharedLogDirectory(self.fs, path, self.node_id)
         return LogDirectory(self.fs, path, cluster_id=self.cluster_id, node_id=self.node_id)
 
     def open_directories(self, paths: Sequence[Path], cluster_id: str) -> Partitions:
@@ -312,31 +328,11 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self.stopping.push_async_callback(self.cleaner.stop)
+        self.handovers = self._cluster.make_handovers()
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
         self.stopping.callback(self.periodic.stop)
-
-    async def _answer_early(self) -> None:
-        """Answer over HTTP that the broker is starting, until there is an HTTP server.
-
-        Raises ConfigError for a certificate that cannot be read, before the data is touched.
-        """
-        if self.http_sockets:
-            self._certificate = read_certificate(resolve_apart(HttpConfig, [self.static]))
-            self._early = EarlyAnswers(self.http_sockets, self._certificate)
-            self.stopping.callback(self._early.close)
-            await self._early.serve("starting")
-
-    async def _listen_http(self) -> None:
-        # Loading the library takes as long as the rest of the start; clients are served meanwhile.
-        await self.loop.run_in_executor(None, import_module, "odradek.broker.web.server")
-        from odradek.broker.web.server import HttpServer
-
-        self.web = HttpServer(self, self._certificate)
-        self.stopping.push_async_callback(self._early.serve_again, "stopping")
-        self.stopping.push_async_callback(self.web.close)
-        await self.web.listen(self.http_sockets)
 
     async def _push_metrics(self) -> None:
         config = self.configs.of(OtlpConfig)

@@ -76,10 +76,16 @@ class Coordinators:
 
     async def load(self) -> None:
         """Replay the stored state of each coordinator, and begin to serve."""
+        if self._peers is not None:
+            self._peers.start()
         # Groups come first: a prepared transaction may end in their partitions.
         await self.groups.load()
         await self.transactions.load()
         await self.shares.load()
+
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to look at."""
+        return self._peers.problems() if self._peers is not None else []
 
     async def close(self) -> None:
         """Stop serving: answer all parked requests."""
@@ -225,6 +231,6 @@ def _peers(broker: Broker) -> Peers | None:
         return None
     from odradek.broker.peers.peers import Peers
 
-    peers = Peers(broker.brokers)
+    peers = Peers(broker.brokers, broker.configs, broker.security.tls)
     broker.stopping.callback(peers.close)
     return peers

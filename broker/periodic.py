@@ -17,7 +17,8 @@ from odradek.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from odradek.broker.composition import Broker
-    from odradek.storage.directory import Checkpoints, LogDirectory
+    from odradek.storage.checkpoints import Checkpoints
+    from odradek.storage.directory import LogDirectory
 
 logger = logging.getLogger(__name__)
 

@@ -37,6 +37,7 @@ from odradek.broker.transactions.markers import MarkerWriter
 from odradek.config.broker import BrokerConfig
 
 if TYPE_CHECKING:
+    from odradek.broker.topics.handovers import Handovers
     from odradek.broker.transactions.remote import RemoteTransactions
 
 
@@ -80,6 +81,8 @@ class Services(Protocol):
     topics: Topics
     partitions: Partitions
     moves: Moves
+    # None where no other broker can take over a log of this one.
+    handovers: Handovers | None
     disks: Disks
 
     # Writing and reading.

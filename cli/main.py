@@ -67,6 +67,11 @@ def main() -> None:
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting; wins over the file."
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="The number of brokers on this machine, each a process: odradek.workers.",
+)
+@click.option(
     "--log-level",
     default="INFO",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
@@ -82,7 +87,11 @@ def main() -> None:
     help="Lines of text, or a JSON object a line.",
 )
 def serve(
-    config: Path | None, pairs: tuple[str, ...], log_level: str, log_format: str
+    config: Path | None,
+    pairs: tuple[str, ...],
+    workers: int | None,
+    log_level: str,
+    log_format: str,
 ) -> None:
     """Run the broker.
 
@@ -92,6 +101,8 @@ def serve(
     Example: odradek serve --set log.dirs=/var/lib/odradek --set num.partitions=3
     """
     gc.disable()  # imports leave no garbage; the broker enables gc again once it is loaded
+    if workers is not None:
+        pairs = (*pairs, f"odradek.workers={workers}")
     from odradek.broker.main import StartError, StopError, run, say
 
     status = 0

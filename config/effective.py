@@ -20,6 +20,7 @@ from odradek.config.consumer import ConsumerConfig, consumer_problems
 from odradek.config.errors import ConfigError, raise_any
 from odradek.config.http import HttpConfig, http_problems
 from odradek.config.inert import INERT, INERT_GROUPS, is_removed
+from odradek.config.inter_broker import PROTOCOL, InterBrokerConfig, inter_broker_problems
 from odradek.config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
 from odradek.config.option import Option, fallbacks_of, options_of
 from odradek.config.otlp import OtlpConfig, otlp_problems
@@ -34,6 +35,7 @@ from odradek.config.tls import TlsConfig, tls_problems
 from odradek.config.tokens import TokenConfig, token_problems
 from odradek.config.topic import TopicConfig, check_topic
 from odradek.config.values import Kind
+from odradek.config.workers import WorkersConfig
 
 T = TypeVar("T")
 # How many unknown names get a suggestion: the search for a similar name takes 0.7 ms, and clients
@@ -57,6 +59,8 @@ _APART: Mapping[type, _Problems] = {
     ProvidersConfig: lambda _: iter(()),
     OtlpConfig: otlp_problems,
     CatalogConfig: catalog_problems,
+    WorkersConfig: lambda _: iter(()),
+    InterBrokerConfig: lambda _: iter(()),
 }
 # The classes whose options a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
@@ -194,6 +198,14 @@ def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterato
         endpoints = config.bound_endpoints
         yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
         yield from oauth_listener_problems(endpoints, sasl_of, oauth_of)
+        if resolve_apart(CatalogConfig, layers).odradek_catalog_url:
+            yield from inter_broker_problems(
+                resolve_apart(InterBrokerConfig, layers),
+                config.advertised_endpoints,
+                sasl_of,
+                lambda listener: resolve_listener(TlsConfig, layers, listener),
+                is_protocol_set=any(PROTOCOL in layer.values for layer in layers),
+            )
     except ConfigError:
         return  # bad values have been reported
 

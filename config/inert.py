@@ -84,13 +84,13 @@ INERT_GROUPS = (
     ),
     _group(
         "Replication",
-        "There is one broker, which talks to no other.",
+        "Partitions have one replica, and brokers ask each other only about transactions and "
+        "share groups.",
         """
         add.partitions.to.txn.retry.backoff.max.ms INT 100
         add.partitions.to.txn.retry.backoff.ms INT 20
         auto.leader.rebalance.enable BOOLEAN true
         early.start.listeners LIST -
-        inter.broker.listener.name STRING -
         leader.imbalance.check.interval.seconds LONG 300
         num.replica.alter.log.dirs.threads INT -
         num.replica.fetchers INT 1 cluster-wide
@@ -106,8 +106,6 @@ INERT_GROUPS = (
         replica.socket.timeout.ms INT 30000
         request.timeout.ms INT 30000
         sasl.mechanism.controller.protocol STRING GSSAPI
-        sasl.mechanism.inter.broker.protocol STRING GSSAPI per-broker
-        security.inter.broker.protocol STRING PLAINTEXT
         socket.connection.setup.timeout.max.ms LONG 30000
         socket.connection.setup.timeout.ms LONG 10000
         unclean.leader.election.interval.ms LONG 300000 internal
@@ -256,7 +254,7 @@ INERT_GROUPS = (
     ),
     _group(
         "Kerberos and Java's SASL",
-        "There is no Kerberos, Java classes cannot be loaded, and the broker is no client.",
+        "There is no Kerberos, and Java classes cannot be loaded.",
         """
         sasl.client.callback.handler.class CLASS -
         sasl.kerberos.kinit.cmd STRING /usr/bin/kinit per-broker
@@ -308,9 +306,8 @@ INERT_GROUPS = (
     ),
     _group(
         "TLS",
-        "OpenSSL implements TLS, not Java, and a broker checks no other broker's host name.",
+        "OpenSSL implements TLS, not Java.",
         """
-        ssl.endpoint.identification.algorithm STRING https per-broker
         ssl.keymanager.algorithm STRING SunX509 per-broker
         ssl.protocol STRING TLSv1.3 per-broker
         ssl.provider STRING - per-broker

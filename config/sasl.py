@@ -91,6 +91,11 @@ class SaslConfig:
     )
 
 
+def jaas_option(listener: str, mechanism: str) -> str:
+    """Return the name of the option with the login module of a listener's mechanism."""
+    return f"listener.name.{listener}.{mechanism}.sasl.jaas.config".lower()
+
+
 def jaas_of(config: SaslConfig, shared: SaslConfig, mechanism: str) -> LoginModule | None:
     """Return the login module of a mechanism, None where it has none.
 
@@ -159,7 +164,7 @@ def sasl_listener_problems(
                     f"set it to some of {', '.join(LOGIN_MODULES)}"
                 )
                 continue
-            name = f"listener.name.{listener.name}.{mechanism}.sasl.jaas.config".lower()
+            name = jaas_option(listener.name, mechanism)
             try:
                 module = jaas_of(config_of(listener.name, mechanism), shared, mechanism)
             except ConfigError as error:

@@ -84,15 +84,16 @@ class TlsConfig:
         "ssl.truststore.type",
         default="JKS",
         dynamic="per-broker",
-        doc="The format of the certificates that clients' certificates are checked against: PEM "
-        "or PKCS12. JKS is not supported.",
+        doc="The format of the certificates that clients' certificates are checked against, and "
+        "those of other brokers of the cluster: PEM or PKCS12. JKS is not supported.",
     )
     ssl_truststore_location: str | None = option(
         "ssl.truststore.location",
         default=None,
         dynamic="per-broker",
         doc="The file with the certificates that clients' certificates are checked against, "
-        "where ssl.client.auth asks for any. The broker reads it again when it has changed.",
+        "where ssl.client.auth asks for any, and those of other brokers of the cluster. The "
+        "broker reads it again when it has changed.",
     )
     ssl_truststore_password: password | None = option(
         "ssl.truststore.password",
@@ -130,6 +131,13 @@ class TlsConfig:
         doc="The cipher suites that clients may use, by their names in the RFCs; empty means "
         "OpenSSL's choice. If any suites of TLS 1.3 are listed, TLS_AES_256_GCM_SHA384 must be "
         "one of them.",
+    )
+    ssl_endpoint_identification_algorithm: str = option(
+        "ssl.endpoint.identification.algorithm",
+        default="https",
+        dynamic="per-broker",
+        doc="Whether a broker checks that the certificate of another broker of its cluster is "
+        "for the host that it connects to: https, or nothing for no check.",
     )
     ssl_principal_mapping_rules: str = option(
         "ssl.principal.mapping.rules",

@@ -12,6 +12,7 @@ log start offset and replication. A file is replaced whole and atomically.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.storage.errors import CorruptFile
@@ -31,6 +32,46 @@ _SIZE_MAX = 64 << 20
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLog:
+    """The state in which a process leaves a log to another one.
+
+    The offsets are lower bounds; `is_clean` says that the log was closed, and not used since.
+    """
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    cleaner_offset: int | None = None
+    is_clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The contents of the checkpoint files at one moment; later ones have a higher number."""
+
+    number: int
+    offsets: Mapping[str, Mapping[TopicPartition, int]]  # by the file's name
+
+
+def combine(
+    recovery_points: Mapping[TopicPartition, int],
+    start_offsets: Mapping[TopicPartition, int],
+    cleaner_offsets: Mapping[TopicPartition, int],
+    *,
+    is_clean: bool,
+) -> dict[TopicPartition, LeftLog]:
+    """Return the states of logs by the offsets in checkpoints."""
+    return {
+        key: LeftLog(
+            recovery_points.get(key, 0),
+            start_offsets.get(key, 0),
+            cleaner_offsets.get(key),
+            is_clean and key in recovery_points,
+        )
+        for key in (recovery_points.keys() | start_offsets.keys() | cleaner_offsets.keys())
+    }
 
 
 def write_offsets(fs: FileSystem, path: Path, offsets: Mapping[TopicPartition, int]) -> None:

@@ -23,14 +23,13 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
 from odradek.storage import checkpoints
-from odradek.storage.checkpoints import TopicPartition
-from odradek.storage.errors import CorruptFile, DiskFailure, StorageError, UnknownDirectory
+from odradek.storage.checkpoints import Checkpoints, LeftLog, TopicPartition
+from odradek.storage.errors import CorruptFile, DiskFailure, StorageError
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META, check_meta
@@ -50,15 +49,12 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
 # Where Kafka's controller keeps the metadata, as odradek.db does here (see storage/kraft.py).
 METADATA_DIRECTORY = "__cluster_metadata-0"
-
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """The contents of the checkpoint files at one moment; later ones have a higher number."""
-
-    number: int
-    offsets: Mapping[str, Mapping[TopicPartition, int]]  # by the file's name
+_OFFSETS = (
+    checkpoints.CLEANER_OFFSETS,
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.LOG_START_OFFSETS,
+    checkpoints.ADOPTED_EPOCHS,
+)
 
 
 class LogDirectory:
@@ -75,18 +71,23 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         # Partitions whose logs a disk failure has closed: their last batches are not known.
         self._suspect: set[TopicPartition] = set()
-        _make_durable_directory(fs, path)
-        self._lock: object | None = fs.lock(path / LOCK)
-        try:
-            self._read_state(cluster_id, node_id)
-        except StorageError:
-            self._lock = None  # the caller may try again, with the error still in hand
-            raise
         self._removals: list[tuple[int, str]] = []
         self._random = random.Random(seed)
         self._checkpoint_number = 0
         self._stored: dict[str, int] = {}  # the number of each file's checkpoint
         self._storing = threading.Lock()
+        self._lock: object | None = None
+        self._begin(cluster_id, node_id)
+
+    def _begin(self, cluster_id: str, node_id: int) -> None:
+        fs, path = self._fs, self.path
+        _make_durable_directory(fs, path)
+        self._lock = fs.lock(path / LOCK)
+        try:
+            self._read_state(cluster_id, node_id)
+        except StorageError:
+            self._lock = None  # the caller may try again, with the error still in hand
+            raise
         for name in fs.list(path):
             if name.endswith(DELETE_SUFFIX):
                 fs.remove_tree(path / name)
@@ -103,12 +104,7 @@ class LogDirectory:
         # Offsets of removed partitions must not apply to new partitions of the same names.
         self.cleaner_offsets, self._recovery_points, self._start_offsets, self._adopted_epochs = (
             {key: offset for key, offset in self._read(name).items() if key in there}
-            for name in (
-                checkpoints.CLEANER_OFFSETS,
-                checkpoints.RECOVERY_POINTS,
-                checkpoints.LOG_START_OFFSETS,
-                checkpoints.ADOPTED_EPOCHS,
-            )
+            for name in _OFFSETS
         )
 
     def partitions(self) -> dict[TopicPartition, bytes | None]:
@@ -131,15 +127,19 @@ class LogDirectory:
         *,
         now_ms: int,
         failed: Log | None = None,
+        left: LeftLog | None = None,
         leader_epoch_min: int = -1,
     ) -> Log:
         """Load a log, creating its directory when it does not exist: sync() and add() follow.
 
-        `failed` is the log that a disk failure has closed, if any. Raises DiskFailure.
+        `failed` is the log that a disk failure has closed, if any, and `left` the state in which
+        another process left it. Raises DiskFailure.
         """
         key = identity.topic, identity.partition
         directory = self.path / f"{identity.topic}-{identity.partition}"
         is_new = not self._fs.exists(directory)
+        if left is not None:
+            self._note_left(key, left)
         if failed is not None:
             checkpointed = Checkpointed(
                 failed.recovery_point,
@@ -152,7 +152,7 @@ class LogDirectory:
             checkpointed = Checkpointed(
                 recovery_point=self._recovery_points.get(key, 0),
                 log_start_offset=self._start_offsets.get(key, 0),
-                was_clean=is_new or (self.was_clean and key in self._recovery_points),
+                was_clean=is_new or self._was_clean(key, left),
                 leader_epoch_min=max(leader_epoch_min, self._adopted_epochs.get(key, -1)),
             )
         log = load_log(
@@ -167,6 +167,17 @@ class LogDirectory:
         note_topic_id(self._fs, directory, identity.topic_id)
         log.on_files_deleted = self.schedule_removal
         return log
+
+    def _note_left(self, key: TopicPartition, left: LeftLog) -> None:
+        self._recovery_points[key] = left.recovery_point
+        self._start_offsets[key] = left.log_start_offset
+        if left.cleaner_offset is not None:
+            self.cleaner_offsets[key] = left.cleaner_offset
+
+    def _was_clean(self, key: TopicPartition, left: LeftLog | None) -> bool:
+        if left is not None:
+            return left.is_clean
+        return self.was_clean and key in self._recovery_points
 
     def sync(self) -> None:
         """Make the names of new and deleted logs durable."""
@@ -299,7 +310,7 @@ class LogDirectory:
         with self._storing:
             for name, offsets in taken.offsets.items():
                 if taken.number > self._stored.get(name, 0):
-                    checkpoints.write_offsets(self._fs, self.path / name, offsets)
+                    checkpoints.write_offsets(self._fs, self._file(name), offsets)
                     self._stored[name] = taken.number
 
     def write_checkpoints(self) -> None:
@@ -351,9 +362,16 @@ class LogDirectory:
             self._fs.remove(self.path / checkpoints.ADOPTED_EPOCHS)
         if failure is not None:
             raise failure
-        marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
-        self._fs.write_atomically(self.path / CLEAN_MARKER, marker.encode())
+        self._mark_clean()
         self._lock = None  # releases it: the directory may be opened again
+
+    def _mark_clean(self) -> None:
+        marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+        self._fs.write_atomically(self._file(CLEAN_MARKER), marker.encode())
+
+    def _file(self, name: str) -> Path:
+        """Return the path of a checkpoint, or of the mark of a clean stop."""
+        return self.path / name
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -362,17 +380,6 @@ class LogDirectory:
             # A checkpoint only saves work: without it logs are re-read and re-cleaned.
             logger.warning("left out a checkpoint: %s", error)
             return {}
-
-
-def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
-    """Raise UnknownDirectory for log directories that hold Kafka's metadata."""
-    for path in paths:
-        if fs.exists(path / METADATA_DIRECTORY):
-            named = " ".join(map(str, paths))
-            raise UnknownDirectory(
-                f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
-                f"{named}` to serve its topics, or choose another log.dirs"
-            )
 
 
 def _make_durable_directory(fs: FileSystem, path: Path) -> None:

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from odradek.storage.directory import Checkpoints, LogDirectory
+from odradek.storage.checkpoints import Checkpoints
+from odradek.storage.directory import LogDirectory
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import CopyCancelled, CorruptFile, DiskFailure
 from odradek.storage.exchange import base_offset_of

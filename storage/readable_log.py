@@ -57,6 +57,8 @@ class ReadableLog:
         self.producers, self._epochs = parts.producers, parts.epochs
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
         self.is_deleted = False
+        # Whether another process has the log now.
+        self.is_handed_over = False
         # The error that stopped the log: the last appended batches may not be on the disk.
         self.failure: StorageError | None = None
 
@@ -65,8 +67,8 @@ class ReadableLog:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the partition no longer uses this log: it was deleted, or the disk failed."""
-        return self.is_deleted or self.failure is not None
+        """Whether the partition no longer uses this log: it has gone, or the disk failed."""
+        return self.is_deleted or self.is_handed_over or self.failure is not None
 
     @property
     def sync_failure(self) -> DiskFailure | None:

@@ -104,6 +104,7 @@ def test_brokers_of_the_cluster_are_found_by_each_other_and_by_clients() -> None
         brokers[config.node_id] = name
         assert str(config.node_id) == name[-1]
         # The first listener is that of the brokers among themselves, and of other containers.
+        assert settings["inter.broker.listener.name"] == config.bound_endpoints[0].name
         bound, advertised = config.bound_endpoints, config.advertised_endpoints
         assert [one.protocol for one in bound] == ["PLAINTEXT", "PLAINTEXT"]
         assert (advertised[0].host, advertised[0].port) == (name, bound[0].port)

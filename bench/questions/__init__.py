@@ -11,6 +11,7 @@ from bench.questions.cost import CPU, RECOVERY, START
 from bench.questions.latency import END_TO_END, MIXED, ROUND_TRIPS
 from bench.questions.many import CONNECTIONS, DURABLE, GROUPS, LOOKUPS, PARTITIONS
 from bench.questions.produce import PRODUCE
+from bench.questions.workers import WORKERS
 
 QUESTIONS: Mapping[str, Question] = {
     one.name: one
@@ -26,6 +27,7 @@ QUESTIONS: Mapping[str, Question] = {
         PARTITIONS,
         GROUPS,
         LOOKUPS,
+        WORKERS,
         CLEANING,
         CLEANING_LATENCY,
         START,

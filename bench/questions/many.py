@@ -115,13 +115,14 @@ def _ask_groups(broker: Broker, scale: float) -> Values:
     seconds = max(_SECONDS * scale, 0.5)
 
     async def join_and_leave(client: Client, number: int) -> None:
-        await client.ask(_join(f"group-{number}", f"member-{number}"))
-        await client.ask(_leave(f"group-{number}", f"member-{number}"))
+        await client.ask(join_request(f"group-{number}", f"member-{number}"))
+        await client.ask(leave_request(f"group-{number}", f"member-{number}"))
 
     return {"joined and left": uvloop.run(_rate(broker, seconds, join_and_leave))}
 
 
-def _join(group_id: str, instance_id: str) -> bytes:
+def join_request(group_id: str, instance_id: str) -> bytes:
+    """Return the frame of a request to join a group as a static member."""
     request = JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=30_000,
@@ -134,7 +135,8 @@ def _join(group_id: str, instance_id: str) -> bytes:
     return encode_request(request, 5, 1, "bench")
 
 
-def _leave(group_id: str, instance_id: str) -> bytes:
+def leave_request(group_id: str, instance_id: str) -> bytes:
+    """Return the frame of a request to leave a group."""
     members = [MemberIdentity(member_id="", group_instance_id=instance_id)]
     request = LeaveGroupRequest(group_id=group_id, members=members)
     return encode_request(request, 4, 1, "bench")
@@ -152,16 +154,17 @@ async def _rate(
 ) -> float:
     """Let some clients repeat some work; return the number of repetitions a second."""
     clients = await connect(broker, _CLIENTS)
-    await _repeat(clients, seconds / 3, work)
-    count = await _repeat(clients, seconds, work)
+    await repeat(clients, seconds / 3, work)
+    count = await repeat(clients, seconds, work)
     for client in clients:
         client.transport.abort()
     return count / seconds
 
 
-async def _repeat(
+async def repeat(
     clients: Sequence[Client], seconds: float, work: Callable[[Client, int], Awaitable[None]]
 ) -> int:
+    """Let each client repeat some work for some time; return the number of repetitions."""
     end_s = time.perf_counter() + seconds
 
     async def go_on(number: int, client: Client) -> int:

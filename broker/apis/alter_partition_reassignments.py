@@ -1,19 +1,19 @@
 """AlterPartitionReassignments (45): move partitions to other brokers, or cancel that (KIP-455).
 
-There is one broker: a partition can only be assigned to this broker, where it is already.
+A partition has one replica. It moves to a broker of the same host, which has the same log
+directories; a broker of another host is refused.
 
 Versions 0 to 1. Both are flexible. v1: a client can forbid another number of replicas (KIP-860).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker.context import RequestContext
-from odradek.broker.errors import Refusal
+from odradek.broker.errors import MetadataError, Refusal, code_of
 from odradek.broker.loop.repeats import Repeats
-from odradek.broker.metadata.members import Brokers
-from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import check_replicas
@@ -29,13 +29,16 @@ from odradek.protocol.messages.alter_partition_reassignments import (
 )
 from odradek.protocol.pacing import paced
 
+if TYPE_CHECKING:
+    from odradek.broker.topics.handovers import Handovers
+
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def handle(
+async def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept the assignment in force, and refuse any other. Raises CloseConnection."""
+    """Store the moves that are possible, and refuse the others. Raises CloseConnection."""
     if not context.may_to_cluster(AclOperation.ALTER):
         return _denied(request)
     response = AlterPartitionReassignmentsResponse(
@@ -52,16 +55,23 @@ def handle(
     if is_late:
         response.error_code = ErrorCode.REQUEST_TIMED_OUT
     repeats = Repeats()
+    targets: dict[tuple[bytes, int], int] = {}
     for asked in paced(request.topics):
         topic = services.topics.get(asked.name)
-        brokers = services.brokers
         results: list[ReassignablePartitionResponse] = []
         for one in paced(asked.partitions):
-            result = _late(one) if is_late else _reassign(topic, asked, one, brokers)
+            result = (
+                _late(one) if is_late else _reassign(services, topic, asked, one, targets)
+            )
             if results:  # each refusal repeats the topic's name
                 repeats.add(len(result.error_message or ""))
             results.append(result)
         response.responses.append(ReassignableTopicResponse(name=asked.name, partitions=results))
+    if targets and services.handovers is not None:
+        try:
+            await services.handovers.assign(targets)
+        except MetadataError as error:
+            response.error_code, response.error_message = code_of(error), str(error)
     return response
 
 
@@ -92,8 +102,13 @@ def _late(asked: ReassignablePartition) -> ReassignablePartitionResponse:
 
 
 def _reassign(
-    topic: Topic | None, of: ReassignableTopic, asked: ReassignablePartition, brokers: Brokers
+    services: Services,
+    topic: Topic | None,
+    of: ReassignableTopic,
+    asked: ReassignablePartition,
+    targets: dict[tuple[bytes, int], int],
 ) -> ReassignablePartitionResponse:
+    """Check one move, and note it among the targets."""
     number = asked.partition_index
     try:
         if topic is None:
@@ -102,10 +117,19 @@ def _reassign(
         if not 0 <= number < len(topic.partitions):
             message = f"Unable to find partition {of.name}:{number}."
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        leader = topic.record.leaders[number] if topic.record.leaders else None
+        moves = leader is not None and leader.target != NO_LEADER
         if asked.replicas is None:
-            raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        check_replicas(asked.replicas, brokers)
-        _check_stays(topic.record, number, asked.replicas)
+            if not moves:
+                raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            targets[topic.topic_id, number] = NO_LEADER
+        else:
+            check_replicas(asked.replicas, services.brokers)
+            if leader is not None and asked.replicas[0] != leader.replica:
+                _check_possible(services.handovers, leader, asked.replicas[0])
+                targets[topic.topic_id, number] = asked.replicas[0]
+            elif moves:
+                targets[topic.topic_id, number] = NO_LEADER
     except Refusal as error:
         return _result(asked, error)
     return ReassignablePartitionResponse(
@@ -113,11 +137,12 @@ def _reassign(
     )
 
 
-def _check_stays(record: TopicRecord, number: int, replicas: Sequence[int]) -> None:
-    """Raise Refusal for a move to another broker, which is not supported yet."""
-    if record.leaders and replicas[0] != record.leaders[number].replica:
-        message = "Partitions cannot be moved to another broker yet."
+def _check_possible(handovers: Handovers | None, leader: Leader, node_id: int) -> None:
+    """Raise Refusal for a move to a broker that cannot lead the partition."""
+    if handovers is None:
+        message = "Partitions cannot be moved to another host yet."
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    handovers.refuse(leader, node_id)
 
 
 def _result(asked: ReassignablePartition, error: Refusal) -> ReassignablePartitionResponse:

@@ -74,6 +74,18 @@ class News:
     absent: tuple[Member, ...] = ()
 
 
+def note(
+    connection: Connection, change_id: str, changed: Iterable[Change]
+) -> int:
+    """Count a change, and name the rows that it concerns; return its revision."""
+    ((revision,),) = connection.execute(
+        "UPDATE revision SET number = number + 1 RETURNING number"
+    )
+    write(connection, revision, change_id, changed)
+    prune(connection, revision)
+    return int(revision)
+
+
 def write(
     connection: Connection, revision: int, change_id: str, changes: Iterable[Change]
 ) -> None:

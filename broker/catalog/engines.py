@@ -29,6 +29,8 @@ class CatalogAway(MetadataError):
 class Engine(Protocol):
     """A connection to a database; it connects again by itself. Methods raise MetadataError."""
 
+    name: str
+
     @property
     def address(self) -> str:
         """The address of the database without secrets, for messages."""

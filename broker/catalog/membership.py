@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from odradek.broker.catalog.changes import News
 from odradek.broker.catalog.engines import CatalogAway
@@ -34,6 +35,18 @@ _FOLLOW_S = 0.04
 _MS_PER_S, _NS_PER_S = 1_000, 1_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The session of this broker at one moment."""
+
+    epoch: int
+    lease_ms: int  # its length
+    lease_left_ms: int
+    since_extended_ms: int
+    is_suspended: bool
+    trouble: str  # "" while the catalog can be used
+
+
 class Membership:
     """Keeps the session and follows the others. The event loop owns it."""
 
@@ -45,18 +58,28 @@ class Membership:
         topics: Topics,
         config: CatalogConfig,
         apply: Callable[[News], Awaitable[None]],
+        *,
+        shares_host: bool,
     ) -> None:
         """`apply` puts other brokers' changes into memory."""
+        self._shares_host = shares_host
         self._store, self._brokers, self._changes = store, brokers, changes
         self._topics, self._config, self._apply = topics, config, apply
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._deadline: asyncio.TimerHandle | None = None
+        # When the request began that last extended the lease.
+        self._extended_at = 0.0
         self._is_suspended = False
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
         changes.follow = self._follow
         brokers.lease.on_end = self._suspend
+
+    @property
+    def store(self) -> CatalogStore:
+        """The catalog."""
+        return self._store
 
     @property
     def lease_ms(self) -> int:
@@ -90,6 +113,18 @@ class Membership:
             return [f"the session in the catalog has ended, nothing is served: {self._trouble}"]
         return [self._trouble] if self._trouble else []
 
+    def standing(self) -> Standing:
+        """Return the state of the session."""
+        since_ms = int((self._loop.time() - self._extended_at) * _MS_PER_S)
+        return Standing(
+            epoch=self._store.session_epoch,
+            lease_ms=self.lease_ms,
+            lease_left_ms=max(self.lease_ms - since_ms, 0),
+            since_extended_ms=since_ms,
+            is_suspended=self._is_suspended,
+            trouble=self._trouble,
+        )
+
     # --- the session ----------------------------------------------------------------------------
 
     async def _heartbeats(self) -> None:
@@ -114,6 +149,7 @@ class Membership:
     def _extend(self, began: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        self._extended_at = began
         end = began + self.lease_ms / _MS_PER_S
         self._deadline = self._loop.call_at(end, self._suspend)
         self._brokers.lease.end_ns = int(end * _NS_PER_S)
@@ -138,7 +174,9 @@ class Membership:
         self._stop_serving()
         began = self._loop.time()
         try:
-            await self._store.join(self._brokers.own, self.lease_ms)
+            await self._store.join(
+                self._brokers.own, self.lease_ms, shares_host=self._shares_host
+            )
             await self._follow()
         except MetadataError as error:
             self._note(error)

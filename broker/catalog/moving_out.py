@@ -3,7 +3,8 @@
     1. the catalog notes that this broker takes the metadata: no broker joins any more
     2. the leader epochs of the catalog are written, from which the logs go on
     3. the image appears in the log directories: the broker can start without the catalog
-    4. marks of the move into the catalog are removed
+    4. marks of the move into the catalog are removed; a catalog that workers have had in the first
+       log directory gets another name, since a start would use it
 
 A crash before the third step leaves directories that only the same command, given again, makes
 complete: a start refuses them, for the mark says that the metadata is in a catalog. The catalog
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.moving_in import (
@@ -33,13 +35,16 @@ from odradek.broker.metadata.images import DATABASE_NAME, Images, NoIntactImage
 from odradek.broker.metadata.sqlite import create_image
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import Metadata, ResourceType, TopicRecord
+from odradek.config.workers import CATALOG_NAME
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.files import FileSystem
 from odradek.storage.meta_properties import META, read_properties
-from odradek.storage.partition_directories import deleted_name, list_partitions
+from odradek.storage.partition_directories import deleted_name, list_partitions, partition_keys
+from odradek.storage.shared_directory import processes_of
 
 _NAMED_MAX = 10
+_EXPORTED_SUFFIX = ".exported"
 
 Found = Mapping[TopicPartition, tuple[Path, bytes | None]]
 """The directories of partitions, each with the id of its topic, if it is noted."""
@@ -77,14 +82,19 @@ async def move_out(
     With `only_here` topics with partitions of other brokers are left out. Raises MetadataError
     and StorageError; the move can be repeated after either.
     """
+    file = Path(urlsplit(url).path) if urlsplit(url).scheme == "sqlite" else None
+    if file is not None and not file.exists():
+        raise MetadataError(f"there is no catalog {file}")
     with locked(fs, paths):
+        is_there = has_own(fs, paths)
+        if not is_there:
+            _refuse_left(fs, paths)
         owner = _read_owner(fs, paths)
         found = {
             key: (path / f"{key[0]}-{key[1]}", topic_id)
             for path in paths
             for key, topic_id in list_partitions(fs, path).items()
         }
-        is_there = has_own(fs, paths)
 
         def work(engine: Engine, connection: Connection) -> Export:
             taken = _take(engine, connection, owner, found, only_here=only_here, is_there=is_there)
@@ -97,7 +107,24 @@ async def move_out(
         else:
             _write(fs, paths, taken, found)
         unmark_moved(fs, paths)
+        if file == paths[0].absolute() / CATALOG_NAME:
+            fs.rename(file, Path(f"{file}{_EXPORTED_SUFFIX}"))
+            fs.sync_directory(paths[0])
     return taken
+
+
+def _refuse_left(fs: FileSystem, paths: Sequence[Path]) -> None:
+    """Raise MetadataError for directories that workers have left without a stop.
+
+    The directories have no checkpoints then: each worker has its own, or the catalog has them.
+    """
+    for path in paths:
+        has_none = not fs.exists(path / checkpoints.RECOVERY_POINTS)
+        if processes_of(fs, path) or (has_none and partition_keys(fs, path)):
+            raise MetadataError(
+                f"the broker or the workers of {path} have not stopped as asked: start and stop "
+                "them once, then try again"
+            )
 
 
 def _read_owner(fs: FileSystem, paths: Sequence[Path]) -> _Owner:

@@ -40,6 +40,7 @@ _WRONG = (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError)
 class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
     """A connection to PostgreSQL; see Engine."""
 
+    name = "postgresql"
     _types = (("INTEGER", "BIGINT"), ("BLOB", "BYTEA"))
 
     def __init__(self, url: str) -> None:

@@ -59,9 +59,19 @@ _SHARING = """
         closed_at_ms  INTEGER
     );
 """
+# A partition's log as its last process left it (storage.checkpoints.LeftLog), closed for the
+# leader of `closed_for_epoch`, and the broker that is to lead the partition.
+_MOVING = """
+    ALTER TABLE partition ADD COLUMN recovery_point INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE partition ADD COLUMN log_start_offset INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE partition ADD COLUMN cleaner_offset INTEGER;
+    ALTER TABLE partition ADD COLUMN closed_for_epoch INTEGER NOT NULL DEFAULT -1;
+    ALTER TABLE partition ADD COLUMN target INTEGER NOT NULL DEFAULT -1;
+"""
 MIGRATIONS = (
     # The metadata as single brokers have it in their fourth version, and its sharing.
     "".join((*METADATA[:4], _SHARING)),
+    _MOVING,
     """
     CREATE TABLE origin (host TEXT NOT NULL, generation INTEGER NOT NULL);
     CREATE TABLE export (host TEXT NOT NULL PRIMARY KEY, node_id INTEGER NOT NULL);

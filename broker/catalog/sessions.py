@@ -33,17 +33,21 @@ class Session:
     member: Member
 
 
-def close_others(connection: Connection, engine: Engine, member: Member) -> list[int]:
+def close_others(
+    connection: Connection, engine: Engine, member: Member, *, shares_host: bool = False
+) -> list[int]:
     """Close earlier sessions of a broker that is about to join; return their node ids.
 
     Those of its host are closed: the lock of the log directories proves that their process has
-    ended. Raises MetadataError while another host uses the node id.
+    ended. With `shares_host` other brokers use these directories, too, and only its own earlier
+    sessions are closed. Raises MetadataError while another host uses the node id.
     """
     clock, now_ms = engine.clock(connection)
     closed: list[int] = []
     for row in _open_rows(connection):
         other = row.member
-        if other.node_id != member.node_id and other.host != member.host:
+        is_neighbour = other.host == member.host and not shares_host
+        if other.node_id != member.node_id and not is_neighbour:
             continue
         if other.host != member.host and row.is_live(clock, now_ms):
             raise MetadataError(
@@ -116,6 +120,11 @@ def open_sessions(connection: Connection) -> tuple[Session, ...]:
     """Return the open sessions, by node id."""
     rows = sorted(_open_rows(connection), key=lambda row: row.member.node_id)
     return tuple(Session(row.epoch, row.member) for row in rows)
+
+
+def sessions_of(connection: Connection, host: str) -> list[Session]:
+    """Return the open sessions of a host's brokers."""
+    return [one for one in open_sessions(connection) if one.member.host == host]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +29,8 @@ _MS_PER_S = 1_000
 
 class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
     """A connection to a database file; see Engine."""
+
+    name = "sqlite"
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -73,11 +75,11 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             return result
 
     def _open(self) -> sqlite3.Connection:
-        # The file has credentials; SQLite gives its other files the same permissions. One that
-        # exists is not opened: its close would end all locks of this process on it, and another
-        # process could delete the log of changes while this one uses it.
-        if not self._path.exists():
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        # The file has credentials; SQLite gives its other files the same permissions. One that is
+        # there is not opened: closing it would drop the locks of this process's other connection,
+        # and the next broker that stops would take itself for the last, and remove SQLite's log.
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         database = sqlite3.connect(
             self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )

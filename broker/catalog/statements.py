@@ -15,7 +15,7 @@ Partition = tuple[bytes, int]
 """A topic's id and the number of a partition."""
 
 _LEADERS = (
-    "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made FROM partition"
+    "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made, target FROM partition"
 )
 
 
@@ -111,15 +111,25 @@ class CatalogStatements(Statements):
         """Forget a broker that has stopped."""
         unregister(self._connection, node_id)
 
-    def lead_orphans(self, host: str, node_id: int) -> list[bytes]:
+    def set_targets(self, targets: Mapping[Partition, int]) -> None:
+        """Note the brokers that are to lead partitions; NO_LEADER cancels a move."""
+        self._connection.execute_many(
+            "UPDATE partition SET target = ? WHERE topic_id = ? AND number = ?",
+            [(node_id, *key) for key, node_id in targets.items()],
+        )
+
+    def lead_orphans(
+        self, host: str, node_id: int, *, shares_host: bool = False
+    ) -> list[bytes]:
         """Let a broker lead its host's partitions without a leader; return their topics.
 
-        The epoch stays: it rose when the last leader went.
+        One of several brokers of a host leads those that it led last. The epoch stays: it rose
+        when the last leader went.
         """
         rows = self._connection.execute(
             "UPDATE partition SET leader = ?, replica = ?"
-            " WHERE host = ? AND leader = ? RETURNING topic_id",
-            (node_id, node_id, host, NO_LEADER),
+            " WHERE host = ? AND leader = ? AND (replica = ? OR ? = 0) RETURNING topic_id",
+            (node_id, node_id, host, NO_LEADER, node_id, int(shares_host)),
         )
         return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
 
@@ -145,6 +155,13 @@ class CatalogStatements(Statements):
 
 
 def _leader(
-    topic_id: bytes, number: int, node_id: int, epoch: int, host: str, replica: int, is_made: int
+    topic_id: bytes,
+    number: int,
+    node_id: int,
+    epoch: int,
+    host: str,
+    replica: int,
+    is_made: int,
+    target: int,
 ) -> Leader:
-    return Leader(node_id, epoch, host, replica, bool(is_made))
+    return Leader(node_id, epoch, host, replica, bool(is_made), target)

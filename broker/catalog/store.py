@@ -11,15 +11,15 @@ changes of the others, then decides again. So no decision rests on metadata that
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.hosts import HostStatements
+from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.passages import refuse_exported
 from odradek.broker.catalog.registrations import absent_members, prune_sessions
 from odradek.broker.catalog.schema import migrate
@@ -31,6 +31,7 @@ from odradek.broker.catalog.sessions import (
     open_session,
     open_sessions,
     renew_session,
+    sessions_of,
 )
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.errors import MetadataError
@@ -45,36 +46,13 @@ from odradek.broker.metadata.store import (
     SecurityKind,
     TopicRecord,
 )
+from odradek.storage.checkpoints import LeftLog
 
 T = TypeVar("T")
 
 
 class WentBack(MetadataError):
     """The catalog lacks changes that this broker knows: it is a stale copy."""
-
-
-class _Line:
-    """A connection to the database, and the thread that waits for it."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self.engine = engine
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-
-    async def transact(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.transact(work))
-
-    async def touch(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.touch(work))
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        return await self._run(lambda: self.engine.read(work))
-
-    async def close(self) -> None:
-        await self._run(self.engine.close)
-        self._thread.shutdown()
-
-    async def _run(self, operation: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
 
 
 class CatalogStore:
@@ -88,7 +66,9 @@ class CatalogStore:
         self, open_one: Callable[[], Engine], new_id: Callable[[], str]
     ) -> None:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
-        self._main, self._side = _Line(open_one(), "metadata"), _Line(open_one(), "session")
+        self.calls = Calls()
+        self._main = Line(open_one(), "metadata", self.calls)
+        self._side = Line(open_one(), "session", self.calls)
         self._engine, self._new_id = self._main.engine, new_id
         # Notes that are written with the next change: partitions that have got their files, and
         # deleted topics whose files are gone.
@@ -105,6 +85,11 @@ class CatalogStore:
     @property
     def is_shared(self) -> bool:
         return True
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the kind of database."""
+        return self._engine.name
 
     @property
     def address(self) -> str:
@@ -128,18 +113,21 @@ class CatalogStore:
 
         return await self._main.transact(work)
 
-    async def join(self, member: Member, lease_ms: int) -> None:
+    async def join(self, member: Member, lease_ms: int, *, shares_host: bool = False) -> None:
         """Open the session of this broker, and let it lead the partitions of its host again.
 
+        With `shares_host` it is one of several brokers of the host, and takes those it led last.
         Raises MetadataError while its node id is in use.
         """
 
         def work(connection: Connection) -> int:
             refuse_exported(connection, self.address)
             statements = CatalogStatements(connection)
-            gone = close_others(connection, self._engine, member)
+            gone = close_others(connection, self._engine, member, shares_host=shares_host)
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
-            topic_ids += statements.lead_orphans(member.host, member.node_id)
+            topic_ids += statements.lead_orphans(
+                member.host, member.node_id, shares_host=shares_host
+            )
             epoch = open_session(connection, self._engine, member, lease_ms)
             prune_sessions(connection, epoch)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
@@ -243,19 +231,47 @@ class CatalogStore:
         """Note the revision that memory has now."""
         self._revision, self._change_id = revision, change_id
 
+    # --- brokers that share a host -------------------------------------------------------------
+
+    async def left_logs(self, topic_ids: Iterable[bytes]) -> dict[Partition, LeftLog]:
+        """Return the notes on the logs of topics, which other brokers of the host have left."""
+        ids = list(topic_ids)
+        return await self._main.read(lambda connection: HostStatements(connection).left_logs(ids))
+
+    async def hand_over(
+        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+    ) -> Sequence[Partition]:
+        """Let other brokers of the host lead partitions whose logs are closed.
+
+        Each comes with the node id of its new leader. Returns those that have changed hands; the
+        others stay: the new leader has gone.
+        """
+
+        def work(connection: Connection) -> Sequence[Partition]:
+            check_session(connection, self.session_epoch)
+            present = {one.member.node_id for one in sessions_of(connection, self._host)}
+            possible = {key: one for key, one in given.items() if one[0] in present}
+            changed = HostStatements(connection).hand_over(own_id, possible)
+            if changed:
+                self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))
+            return changed
+
+        return await self._main.transact(work)
+
+    async def set_targets(self, targets: Mapping[Partition, int]) -> None:
+        """Note the brokers that are to lead partitions."""
+        await self._change(
+            lambda to: to.set_targets(targets), (changes.topic(one) for one, _ in targets)
+        )
+
     # --- changes of the metadata ------------------------------------------------------------
 
     async def create_topics(self, topics: Sequence[tuple[TopicRecord, Mapping[str, str]]]) -> None:
+        records = [record for record, _ in topics]
+        owners = (Resource(ResourceType.TOPIC, one.name) for one in records)
+        changed = (changes.topic(one.topic_id) for one in records)
         await self._change(
-            lambda to: to.create_topics(topics),
-            [
-                one
-                for record, _ in topics
-                for one in (
-                    changes.topic(record.topic_id),
-                    changes.config(Resource(ResourceType.TOPIC, record.name)),
-                )
-            ],
+            lambda to: to.create_topics(topics), [*changed, *map(changes.config, owners)]
         )
 
     def note_made(self, topic_id: bytes, partitions: Sequence[int]) -> None:
@@ -338,13 +354,8 @@ class CatalogStore:
 
     def _note(self, connection: Connection, changed: Iterable[Change]) -> tuple[int, str]:
         """Count a change, and name the rows that it concerns; return its revision and id."""
-        ((revision,),) = connection.execute(
-            "UPDATE revision SET number = number + 1 RETURNING number"
-        )
         change_id = self._new_id()
-        changes.write(connection, revision, change_id, changed)
-        changes.prune(connection, revision)
-        return revision, change_id
+        return changes.note(connection, change_id, changed), change_id
 
     def _head(self, connection: Connection) -> tuple[int, str]:
         ((revision,),) = connection.execute("SELECT number FROM revision")

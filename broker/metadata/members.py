@@ -44,7 +44,7 @@ class Leader:
 
     `replica` is the broker that leads it, or led it last. `host` names the log directories with
     the partition's files. `is_made` says that the files have been created, so that their absence
-    is a loss.
+    is a loss. `target` is the broker that is to lead it, NO_LEADER without one.
     """
 
     node_id: int
@@ -52,6 +52,7 @@ class Leader:
     host: str
     replica: int
     is_made: bool = False
+    target: int = NO_LEADER
 
     @classmethod
     def of(cls, member: Member) -> Leader:

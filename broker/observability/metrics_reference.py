@@ -10,6 +10,7 @@ from odradek.broker.observability.exposition import (
     authorization,
     cleaner,
     clients,
+    cluster,
     groups,
     logins,
     quotas,
@@ -50,6 +51,7 @@ Pushes are not repeated: counts are since the start, so the next push includes t
 _TABLE = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
 _SECTIONS: Mapping[str, ModuleType] = {
     "The broker": whole,
+    "The cluster": cluster,
     "Logins": logins,
     "Authorization": authorization,
     "Requests and topics": requests,

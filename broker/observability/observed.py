@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.network.server import Server
 from odradek.broker.services import Services
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
+
+if TYPE_CHECKING:
+    from odradek.broker.catalog.membership import Membership
 
 
 class Observed(Services, Protocol):
@@ -18,6 +21,8 @@ class Observed(Services, Protocol):
     server: Server
     cleaner: CleanerPool
     started_ms: int
+    # In a cluster; None without a catalog.
+    membership: Membership | None
 
     @property
     def directories(self) -> Sequence[LogDirectory]:

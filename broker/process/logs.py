@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 TEXT, JSON = "text", "json"
 
 _TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_TEXT_FORMAT_OF = "%(asctime)s %(levelname)-7s [{}] %(name)s: %(message)s"
 # The conversions that logging replaces by arguments, and the names before them: `peer=%s:%d`.
 _CONVERSION = re.compile(r"%(?:%|[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])")
 _FIELD = re.compile(
@@ -40,8 +41,9 @@ _OWN = ("time", "level", "logger", "message", "exception")
 class TextFormatter(logging.Formatter):
     """Writes a record as a line, with its traceback after it."""
 
-    def __init__(self) -> None:
-        super().__init__(_TEXT_FORMAT)
+    def __init__(self, node_id: int | None = None) -> None:
+        """With a node id each line has it: several brokers write to one log."""
+        super().__init__(_TEXT_FORMAT if node_id is None else _TEXT_FORMAT_OF.format(node_id))
         self._second, self._time = -1, ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -61,6 +63,11 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Writes a record as a JSON object in one line."""
 
+    def __init__(self, node_id: int | None = None) -> None:
+        """With a node id each line has it: several brokers write to one log."""
+        super().__init__()
+        self._own = {} if node_id is None else {"node_id": node_id}
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the object; arguments of types that JSON does not have become text."""
         entry: dict[str, object] = {
@@ -68,6 +75,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            **self._own,
         }
         for name, value in _fields(record):
             entry[name if name not in _OWN else f"{name}_"] = value
@@ -89,6 +97,13 @@ def set_up(level: str, form: str) -> None:
     if form == JSON:  # Python itself would write these as lines of text
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
+
+
+def name_worker(node_id: int) -> None:
+    """Add a broker's node id to each line from now on."""
+    for handler in logging.root.handlers:
+        if handler.formatter is not None:
+            handler.setFormatter(type(handler.formatter)(node_id))  # type: ignore[arg-type]
 
 
 def as_json(message: str, **fields: object) -> str:

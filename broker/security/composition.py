@@ -26,6 +26,7 @@ from odradek.broker.security.authorization import Authorizer
 from odradek.broker.security.credentials import NoTokens, TokenCredentials
 from odradek.broker.security.quotas.composition import QuotaTable
 from odradek.config.acl import AclConfig
+from odradek.config.inter_broker import InterBrokerConfig, inter_broker_listener
 from odradek.config.oauth import OAuthConfig
 from odradek.config.sasl import OAUTHBEARER, SaslConfig
 from odradek.config.scram_users import parse_scram_users
@@ -79,24 +80,24 @@ class Security:
         # None: no listener speaks TLS.
         self.tls: Tls | None = self._make_tls()
 
-    async def start(self) -> None:
-        """Create the missing users of the settings, and start the tasks that run until close().
-
-        Raises MetadataError.
-        """
+    def start(self) -> None:
+        """Start the tasks that run until close(). Raises MetadataError."""
         if self._scram_rows:
             _ = self.scram_users  # an unreadable row is reported now, not at a login
+        if self.tokens is not None:
+            self._preparing = start_task("prepare tokens", self.tokens.prepare())
+        for one in self.configs.broker.bound_endpoints:
+            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
+                self.oauth_keys(one.name)
+
+    async def create_users(self) -> None:
+        """Create the missing users of the settings. Raises MetadataError."""
         wanted = self.configs.of(SaslConfig).odradek_scram_users
         if wanted:
             from odradek.broker.security.initial_users import add_initial_users
 
             users = parse_scram_users(wanted)
             await add_initial_users(users, self.scram_users, self.changes)
-        if self.tokens is not None:
-            self._preparing = start_task("prepare tokens", self.tokens.prepare())
-        for one in self.configs.broker.bound_endpoints:
-            if one.protocol in SASL and OAUTHBEARER in self.sasl_listener(one.name).enabled:
-                self.oauth_keys(one.name)
 
     @cached_property
     def scram_users(self) -> ScramUsers:
@@ -162,7 +163,13 @@ class Security:
             return None
         from odradek.broker.security.tls.listeners import Tls
 
-        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms)
+        between_brokers = ""
+        if self.store.is_shared:
+            config = self.configs.of(InterBrokerConfig)
+            between_brokers = inter_broker_listener(
+                config, self.configs.broker.advertised_endpoints
+            ).name
+        tls = Tls(speakers, self.configs.layers, self.metrics, self.now_ms, between_brokers)
         self.configs.checks.append(tls.check)
         self.configs.on_changed.append(lambda _: tls.take_up())
         return tls

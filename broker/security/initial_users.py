@@ -31,9 +31,16 @@ async def add_initial_users(
     made = await loop.run_in_executor(None, lambda: [_credential(one) for one in missing])
     pairs = zip(missing, made, strict=True)
     wished = {(one.mechanism, one.name): credential for one, credential in pairs}
-    await changes.run(lambda: users.change(wished))
-    for one in missing:
-        logger.info("wrote SCRAM credential user=%r mechanism=%s", one.name, one.mechanism)
+
+    async def add() -> None:
+        # Another broker may have created some of them meanwhile.
+        absent = {key: one for key, one in wished.items() if users.find(*key) is None}
+        if absent:
+            await users.change(absent)
+        for mechanism, name in absent:
+            logger.info("wrote SCRAM credential user=%r mechanism=%s", name, mechanism)
+
+    await changes.run(add)
 
 
 def _credential(one: InitialUser) -> ScramCredential:

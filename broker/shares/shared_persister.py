@@ -12,7 +12,8 @@ from typing import Any
 
 from odradek.broker.coordination.runtime import Answer
 from odradek.broker.orders.java import partition_for
-from odradek.broker.peers.peers import PeerAway, Peers
+from odradek.broker.peers.errors import PeerAway
+from odradek.broker.peers.peers import Peers
 from odradek.broker.shares.batches import StateBatch
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state_records import ShareState
@@ -201,13 +202,22 @@ class SharedPersister:
         state_of: Callable[[Any], ShareState] | None,
     ) -> StateAnswer:
         try:
-            answer = await self._peers.ask(leader_id, request, version, response)
-        except PeerAway as error:
-            return StateAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        ((one,),) = (topic.partitions for topic in answer.results)
+            answer = await self._peers.ask(
+                leader_id, request, version, response, lambda answer: _only(answer).error_code
+            )
+        except PeerAway:  # the reason is for operators
+            message = f"broker {leader_id} cannot be asked"
+            return StateAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+        one = _only(answer)
         if one.error_code:
             return StateAnswer(ErrorCode.of(one.error_code), one.error_message)
         return StateAnswer() if state_of is None else StateAnswer(state=state_of(one))
+
+
+def _only(answer: Any) -> Any:
+    """Return the result of the only partition."""
+    ((one,),) = (topic.partitions for topic in answer.results)
+    return one
 
 
 def _batches(one: read_share_group_state.PartitionResult) -> tuple[StateBatch, ...]:

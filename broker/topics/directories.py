@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from odradek.broker.topics.partitions import Partitions
-from odradek.storage.directory import LogDirectory
-from odradek.storage.errors import DiskFailure, StorageError
+from odradek.storage.directory import METADATA_DIRECTORY, LogDirectory
+from odradek.storage.errors import DiskFailure, StorageError, UnknownDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.moving import settle
@@ -16,14 +17,17 @@ from odradek.storage.moving import settle
 logger = logging.getLogger(__name__)
 
 
+D = TypeVar("D", bound=LogDirectory)
+
+
 def open_directories(
-    fs: FileSystem, paths: Sequence[Path], open_one: Callable[[Path], LogDirectory]
-) -> tuple[list[LogDirectory], dict[Path, StorageError]]:
+    fs: FileSystem, paths: Sequence[Path], open_one: Callable[[Path], D]
+) -> tuple[list[D], dict[Path, StorageError]]:
     """Open log directories; return those that are open, and the failures of the others' disks.
 
     Raises StorageError when none is left.
     """
-    opened: list[LogDirectory] = []
+    opened: list[D] = []
     refused: dict[Path, StorageError] = {}
     for path in paths:
         try:
@@ -48,6 +52,17 @@ def close_directories(directories: Sequence[LogDirectory]) -> None:
             failure = error
     if failure is not None:
         raise failure
+
+
+def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
+    """Raise UnknownDirectory for log directories that hold Kafka's metadata."""
+    for path in paths:
+        if fs.exists(path / METADATA_DIRECTORY):
+            named = " ".join(map(str, paths))
+            raise UnknownDirectory(
+                f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
+                f"{named}` to serve its topics, or choose another log.dirs"
+            )
 
 
 class LogTable:

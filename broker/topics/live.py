@@ -1,7 +1,6 @@
 """The topics in memory with their logs: loaded at the start, taken offline and brought back.
 
-Where brokers share the store, this one opens the logs of the partitions that it leads. It follows
-the changes of the others: a topic appears, grows, is deleted, or gets another leader.
+Where brokers share the store, this one opens the logs of the partitions that it leads.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs, Layers
-from odradek.broker.metadata.members import NO_LEADER, Brokers
+from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.store import (
     Metadata,
     MetadataStore,
@@ -37,11 +36,14 @@ from odradek.broker.topics.topic import Topic
 from odradek.config.broker import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig
-from odradek.protocol.pacing import paced
+from odradek.storage.checkpoints import LeftLog
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+
+LeftLogs = Callable[[Iterable[bytes]], Awaitable[Mapping[tuple[bytes, int], LeftLog]]]
 
 
 class LiveTopics(TopicTable):
@@ -68,6 +70,11 @@ class LiveTopics(TopicTable):
         self.on_leaders_changed: list[Callable[[Topic], None]] = []
         # Called with logs whose partitions this broker leads no longer.
         self.on_resigned: list[Callable[[Sequence[Log]], None]] = []
+        # Returns how other brokers of this host have left the logs of topics, by id and number;
+        # None where this broker has the host for itself.
+        self.left_logs: LeftLogs | None = None
+        # How this broker has left logs that nobody else leads yet.
+        self._left_here: dict[tuple[bytes, int], LeftLog] = {}
         configs.checks.append(self._check_layers)
         configs.on_changed.append(self._follow_broker)
 
@@ -77,24 +84,17 @@ class LiveTopics(TopicTable):
         return self._store.is_shared
 
     async def load(self, metadata: Metadata) -> None:
-        """Load the logs, and finish interrupted changes; called once, before requests come.
+        """Load the logs, within a change; called once, before requests come.
 
         A log that cannot be loaded is offline. Raises StorageError, and ConfigError for a topic
         whose settings no longer fit the broker's.
         """
-        for record in metadata.removals:
-            await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
-            self._store.note_removed([record.topic_id])
-            logger.info("deleted files of a topic that others have deleted topic=%s", record.name)
         plans = []
         makes_missing = self._configs.broker.odradek_create_missing_partitions
         for record in metadata.topics:
-            overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
             if record.is_deleting:
-                await self._partitions.delete_remains(record, self._configs.of_topic({}).config)
-                await self._store.finish_deletion([record.topic_id])
-                logger.info("finished deletion topic=%s", record.name)
                 continue
+            overrides = metadata.configs.get(Resource(ResourceType.TOPIC, record.name), {})
             with _naming(record.name):
                 plans.append(TopicPlan(record, overrides, self._configs.of_topic(overrides)))
         wanted = [
@@ -119,6 +119,24 @@ class LiveTopics(TopicTable):
                 continue
             logger.warning("left alone a directory that belongs to no topic path=%s", path)
 
+    async def delete_remains(self, metadata: Metadata) -> None:
+        """Delete the remains of topics whose deletion was interrupted, before `load`."""
+        config = self._configs.of_topic({}).config
+        for record in metadata.removals:
+            await self._partitions.delete_remains(record, config)
+            self._store.note_removed([record.topic_id])
+            logger.info("deleted files of a topic that others have deleted topic=%s", record.name)
+        for record in metadata.topics:
+            if record.is_deleting:
+                await self._partitions.delete_remains(record, config)
+
+    async def finish_deletions(self, metadata: Metadata) -> None:
+        """Forget the topics that have no files any more, within a change."""
+        doomed = [one for one in metadata.topics if one.is_deleting]
+        if doomed:
+            await self._store.finish_deletion([one.topic_id for one in doomed])
+            logger.info("finished deletion topics=%s", ",".join(one.name for one in doomed))
+
     def take_offline(self, log: Log, cause: StorageError) -> None:
         """Make a partition answer with an error from now on."""
         self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
@@ -140,144 +158,6 @@ class LiveTopics(TopicTable):
             if isinstance(one, Log):
                 logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
 
-    # --- leadership -----------------------------------------------------------------------------
-
-    def resign(self) -> None:
-        """Stop leading all partitions at once: the session of this broker has ended, or may have.
-
-        Their logs stay, for `restore`.
-        """
-        for topic in self:
-            logs = topic.logs
-            if logs and topic.record.leaders:
-                partitions = [
-                    one if isinstance(one, RemotePartition) else _without_leader(one, topic.record)
-                    for one in topic.partitions
-                ]
-                self._publish(replace(topic, partitions=tuple(partitions)))
-                for resigned in self.on_resigned:
-                    resigned(logs)
-                self._leaders_changed(topic)
-
-    async def restore(self) -> None:
-        """Lead again the partitions that `resign` has given up, where this broker leads them."""
-        for topic in self:
-            wanted = [
-                Wanted(topic.record, one.partition, topic.config, is_made=True)
-                for one in topic.partitions
-                if isinstance(one, RemotePartition) and self._leads(topic.record, one.partition)
-            ]
-            if wanted:
-                opened = await self._open_partitions(wanted)
-                present = self._by_id[topic.topic_id]
-                restored = replace(present, partitions=_merged(present.partitions, opened))
-                self._publish(restored)
-                self._leaders_changed(restored)
-
-    def higher_epochs(self) -> dict[tuple[bytes, int], int]:
-        """Return the epochs of logs that are later than the store has them.
-
-        They began at an unclean start, or before the store was shared.
-        """
-        return {
-            (topic.topic_id, log.partition): log.leader_epoch
-            for topic in self
-            if topic.record.leaders
-            for log in topic.logs
-            if log.leader_epoch > topic.record.leaders[log.partition].epoch
-        }
-
-    def note_epochs(self, epochs: Mapping[tuple[bytes, int], int]) -> None:
-        """Note that the store has these epochs now."""
-        for topic_id in dict.fromkeys(topic_id for topic_id, _ in epochs):
-            topic = self._by_id[topic_id]
-            leaders = tuple(
-                replace(one, epoch=epochs.get((topic_id, number), one.epoch))
-                for number, one in enumerate(topic.record.leaders)
-            )
-            self._publish(replace(topic, record=replace(topic.record, leaders=leaders)))
-
-    # --- other brokers' changes -----------------------------------------------------------------
-
-    async def follow(
-        self,
-        records: Mapping[bytes, TopicRecord | None],
-        configs: Mapping[Resource, Mapping[str, str]],
-    ) -> None:
-        """Take over topics as other brokers have stored them, within a change.
-
-        A disk that refuses a partition takes it offline, as at the start.
-        """
-        present = [one for one in records.values() if one is not None and not one.is_deleting]
-        # First, since a new topic may have the name of one that is gone.
-        for topic_id in records.keys() - {one.topic_id for one in present}:
-            known = self._by_id.get(topic_id)
-            if known is not None:
-                await self._lose(known)
-        for record in present:
-            known = self._by_id.get(record.topic_id)
-            if known is None:
-                owner = Resource(ResourceType.TOPIC, record.name)
-                await self._gain(record, configs.get(owner, {}))
-            else:
-                await self._update(known, record)
-        for owner, overrides in paced(configs.items()):
-            topic = self.get(owner.name) if owner.type is ResourceType.TOPIC else None
-            if topic is not None and dict(topic.overrides) != dict(overrides):
-                self._reconfigure(topic, overrides, self._resolve(topic.name, overrides))
-
-    async def _gain(self, record: TopicRecord, overrides: Mapping[str, str]) -> None:
-        config = self._resolve(record.name, overrides)
-        wanted = [Wanted(record, number, config) for number in range(record.partition_count)]
-        topic = Topic(record, tuple(await self._open_partitions(wanted)), overrides, config)
-        self._grow(topic, is_new=True)
-        self._note_made(topic)
-        self._leaders_changed(topic)
-        logger.info("followed new topic=%s partitions=%d", record.name, record.partition_count)
-
-    async def _update(self, known: Topic, record: TopicRecord) -> None:
-        """Open the partitions that are new, or that this broker leads now; drop those it lost."""
-        changed = [
-            number
-            for number in range(record.partition_count)
-            if number >= len(known.partitions)
-            or known.record.leaders[number] != record.leaders[number]
-        ]
-        opened = await self._open_partitions(
-            [Wanted(record, one, known.config, is_made=record.is_made(one)) for one in changed]
-        )
-        known = self._by_id[record.topic_id]  # a disk may have failed meanwhile
-        topic = replace(known, record=record, partitions=_merged(known.partitions, opened))
-        if len(topic.partitions) > len(known.partitions):
-            self._grow(topic, is_new=False)
-        else:
-            self._publish(topic)
-        self._note_made(topic)
-        lost = [one for one in known.logs if one not in topic.logs]
-        if lost:
-            for resigned in self.on_resigned:
-                resigned(lost)
-        self._leaders_changed(topic)
-
-    async def _lose(self, topic: Topic) -> None:
-        self._withdraw(topic)
-        try:
-            await self._partitions.delete(topic.partitions)
-            self._store.note_removed([topic.topic_id])
-        except StorageError as error:  # the next start tries again
-            logger.error("could not delete logs topic=%s: %s", topic.name, error)
-        logger.info("followed deletion topic=%s", topic.name)
-        for deleted in self.on_deleted:
-            deleted(topic)
-
-    def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
-        """Return the settings of a topic; those of the broker if they do not fit here."""
-        try:
-            return self._configs.of_topic(overrides).config
-        except ConfigError as error:
-            logger.error("settings stored by another broker do not fit topic=%s: %s", name, error)
-            return self._configs.of_topic({}).config
-
     # --- the broker's settings ------------------------------------------------------------------
 
     def _check_layers(self, layers: Layers) -> None:
@@ -296,7 +176,11 @@ class LiveTopics(TopicTable):
 
     async def _open_partitions(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Open the partitions that this broker leads; the others are remote."""
-        own = [one for one in wanted if self._leads(one.record, one.number)]
+        own: Sequence[Wanted] = [
+            one for one in wanted if self._leads(one.record, one.number)
+        ]
+        if self.left_logs is not None:
+            own = await self._with_left(own, self.left_logs)
         opened = await self._partitions.open(own)
         later = [
             (log, one.record.leaders[one.number].epoch)
@@ -314,6 +198,18 @@ class LiveTopics(TopicTable):
             else RemotePartition(one.record.name, one.number, one.record.leaders[one.number])
             for one in wanted
         ]
+
+    async def _with_left(
+        self, wanted: Sequence[Wanted], left_logs: LeftLogs
+    ) -> Sequence[Wanted]:
+        """Add to logs that are not open the states in which brokers of this host left them."""
+        closed = [one for one in wanted if not self._partitions.is_open(one)]
+        elsewhere = {one.record.topic_id for one in closed if _key(one) not in self._left_here}
+        found = dict(await left_logs(elsewhere)) if elsewhere else {}
+        found |= self._left_here
+        for one in closed:
+            self._left_here.pop(_key(one), None)
+        return [replace(one, left=found.get(_key(one))) for one in wanted]
 
     def _leads(self, record: TopicRecord, number: int) -> bool:
         leaders = record.leaders
@@ -352,20 +248,13 @@ class LiveTopics(TopicTable):
             listener(changed)
 
 
-def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple[Partition, ...]:
-    """Return partitions of a topic by number; the changed ones take the place of the present."""
-    by_number = {one.partition: one for one in (*present, *changed)}
-    return tuple(by_number[number] for number in sorted(by_number))
-
-
 def _raise_epochs(later: Sequence[tuple[Log, int]]) -> None:
     for log, epoch in later:
         log.raise_epoch(epoch)
 
 
-def _without_leader(one: Log | OfflinePartition, record: TopicRecord) -> RemotePartition:
-    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
-    return RemotePartition(one.topic, one.partition, leader)
+def _key(wanted: Wanted) -> tuple[bytes, int]:
+    return wanted.record.topic_id, wanted.number
 
 
 @contextmanager

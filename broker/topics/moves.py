@@ -52,6 +52,10 @@ class Moves:
         """Iterate over the copies under way."""
         return iter([copy for copy, _ in self._running.values()])
 
+    def is_moving(self, log: Log) -> bool:
+        """Return whether a log moves to another directory."""
+        return (log.topic, log.partition) in self._running
+
     async def begin(self, log: Log, home: LogDirectory) -> None:
         """Begin to move a log to a directory, and stop a move to another; return once it began.
 
@@ -81,6 +85,8 @@ class Moves:
         for home in list(self._partitions.directories):
             for name, (topic_name, number) in home.futures_at_start.items():
                 topic = topics.get(topic_name)
+                if topic is not None and topic.other_leader(number) is not None:
+                    continue  # a broker of the same host
                 try:
                     log = topic.log(number) if topic else None
                     await asyncio.to_thread(home.remove, [home.path / name])

@@ -29,6 +29,7 @@ from odradek.broker.topics.names import CLUSTER_METADATA
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.wire import encode_uuid
+from odradek.storage.checkpoints import LeftLog
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import (
     DirectoryOffline,
@@ -38,6 +39,7 @@ from odradek.storage.errors import (
 )
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
+from odradek.storage.shared_directory import SharedLogDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +88,9 @@ Partition = Log | OfflinePartition | RemotePartition
 class Wanted:
     """A partition of a topic that is to be opened, with the topic's settings.
 
-    `failed` is the log whose disk failed. With `is_made` it has had a directory: a new one would
-    silently hide the loss of its records.
+    `failed` is the log whose disk failed, and `left` the state in which another broker of the
+    host left it. With `is_made` it has had a directory: a new one would silently hide the loss of
+    its records.
     """
 
     record: TopicRecord
@@ -95,6 +98,7 @@ class Wanted:
     config: TopicConfig
     failed: Log | None = None
     is_made: bool = False
+    left: LeftLog | None = None
 
     @property
     def name(self) -> str:
@@ -152,11 +156,17 @@ class Partitions:
             if name != CLUSTER_METADATA:
                 self._idle[home.path / f"{name}-{partition}"] = topic_id
 
+    def is_open(self, wanted: Wanted) -> bool:
+        """Return whether the log of a partition is open."""
+        key = wanted.record.name, wanted.number
+        return any(key in home.logs for home in self._directories)
+
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Load partitions of topics, and create those that have no directory.
 
         A partition that the disk refuses is offline. Threads do all the waiting.
         """
+        await self._look_for(wanted)
         opened: list[Partition | None] = [None] * len(wanted)
         to_open: dict[LogDirectory, list[tuple[int, Wanted]]] = {}
         added: dict[LogDirectory, int] = dict.fromkeys(self._directories, 0)
@@ -179,6 +189,17 @@ class Partitions:
                     listener(result)
         assert all(one is not None for one in opened)
         return [one for one in opened if one is not None]
+
+    async def _look_for(self, wanted: Sequence[Wanted]) -> None:
+        """Look again for directories that other brokers of this host may have made."""
+        loop = asyncio.get_running_loop()
+        for home in self._directories:
+            if isinstance(home, SharedLogDirectory):
+                names = [(one.record.name, one.number) for one in wanted]
+                keys = [one for one in names if one not in home.logs]
+                found = await loop.run_in_executor(None, home.discover, keys)
+                for (name, number), topic_id in found.items():
+                    self._idle[home.path / f"{name}-{number}"] = topic_id
 
     async def _open_all(
         self, to_open: dict[LogDirectory, list[tuple[int, Wanted]]]
@@ -330,6 +351,7 @@ def _open_some(
                 one.config,
                 now_ms=now_ms,
                 failed=one.failed,
+                left=one.left,
                 leader_epoch_min=record.leaders[one.number].epoch if record.leaders else -1,
             )
         except StorageError as error:

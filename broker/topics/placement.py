@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.metadata.members import Leader, Member
@@ -32,3 +33,33 @@ def assigned_leaders(
 ) -> tuple[Leader, ...]:
     """Return the leaders that a client has chosen: the first broker of each assignment."""
     return tuple(Leader.of(members[replicas[0]]) for replicas in assignments)
+
+
+def spread_evenly(
+    partitions: Sequence[tuple[str, int]], node_ids: Sequence[int]
+) -> Sequence[int]:
+    """Return a broker for each partition, given its topic and the broker that it has now.
+
+    The partitions of each topic are spread evenly, and so are those of all topics together.
+    A partition stays where it is as long as both are so.
+    """
+    sizes = Counter(topic for topic, _ in partitions)
+    bound = -(-len(partitions) // len(node_ids))
+    led: Counter[int] = Counter()
+    of_topic: Counter[tuple[str, int]] = Counter()
+    chosen: list[int | None] = []
+    for topic, present in partitions:
+        fair = -(-sizes[topic] // len(node_ids))
+        stays = present in node_ids and of_topic[topic, present] < fair and led[present] < bound
+        chosen.append(present if stays else None)
+        if stays:
+            led[present] += 1
+            of_topic[topic, present] += 1
+    result: list[int] = []
+    for (topic, _), kept in zip(partitions, chosen, strict=True):
+        if kept is None:
+            kept = min(node_ids, key=lambda one: (of_topic[topic, one], led[one]))
+            led[kept] += 1
+            of_topic[topic, kept] += 1
+        result.append(kept)
+    return result

@@ -21,7 +21,7 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Alteration, Configs
 from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType, TopicRecord
-from odradek.broker.topics.live import LiveTopics
+from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.partitions import Partitions, Wanted, online
 from odradek.broker.topics.plans import (
     Enlargement,
@@ -47,7 +47,7 @@ Spend = Callable[[int], None]
 """Counts partitions that are created or deleted; raises Refusal when they are too many."""
 
 
-class Topics(LiveTopics):
+class Topics(FollowingTopics):
     """The registry of topics. The event loop owns it; changes wait for the store and the disk.
 
     The error of one topic is data in the result; the changes of the others are carried out.

@@ -14,7 +14,8 @@ from odradek.broker.coordination.effects import Producer
 from odradek.broker.errors import Refusal
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.orders.java import partition_for
-from odradek.broker.peers.peers import PeerAway, Peers
+from odradek.broker.peers.errors import PeerAway
+from odradek.broker.peers.peers import Peers
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
 from odradek.broker.transactions.state import TopicPartition
@@ -113,6 +114,7 @@ class RemoteTransactions:
             AddPartitionsToTxnRequest(transactions=[asked]),
             _ADD_VERSION,
             AddPartitionsToTxnResponse,
+            lambda answer: answer.error_code,
         )
         if answer.error_code:
             return dict.fromkeys(partitions, ErrorCode.of(answer.error_code))
@@ -140,7 +142,7 @@ class RemoteTransactions:
         request = WriteTxnMarkersRequest(markers=[asked])
         try:
             answer = await self._peers.ask(
-                leader, request, _MARKERS_VERSION, WriteTxnMarkersResponse
+                leader, request, _MARKERS_VERSION, WriteTxnMarkersResponse, _error_of
             )
         except PeerAway as error:
             refusal = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
@@ -152,6 +154,11 @@ class RemoteTransactions:
             for one in topic.partitions
             if one.error_code
         }
+
+
+def _error_of(answer: WriteTxnMarkersResponse) -> int:
+    """Return the error of the first partition; all have it where the request was refused."""
+    return answer.markers[0].topics[0].partitions[0].error_code
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

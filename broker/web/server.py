@@ -27,6 +27,7 @@ from odradek.broker.observability.exposition.snapshot import take_snapshot
 from odradek.broker.web.accepting import Acceptor
 from odradek.broker.web.access import Access, grant_access
 from odradek.broker.web.cleaner_routes import add_cleaner_routes
+from odradek.broker.web.cluster import add_cluster_routes
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
 from odradek.broker.web.groups import add_group_routes
@@ -53,7 +54,7 @@ logger = logging.getLogger(__name__)
 _DRAIN_S = 1.0
 # Requests that read logs: each holds a batch, which may decompress to 100 MiB.
 _READS_MAX, _READS_WAITING_MAX = 2, 16
-# Requests that list all topics, partitions or groups.
+# Requests that list or count all topics, partitions or groups.
 _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 
 
@@ -91,6 +92,7 @@ class HttpServer:
         add_cleaner_routes(app, broker, self.access, self._reads, self._lists)
         add_page(app)
         add_state_routes(app, broker, self.access)
+        add_cluster_routes(app, broker, self._lists)
         add_topic_routes(app, broker, self._lists)
         add_group_routes(app, broker, self._lists)
         add_record_routes(app, broker, self._reads)

@@ -162,6 +162,7 @@ class StateRoutes:
             "topics": len(broker.topics),
             "partitions": sum(1 for _ in broker.logs()),
             "connections": len(broker.server.connections),
+            "has_catalog": broker.membership is not None,
             "running": [cleaner_json.running(one) for one in progress.running],
             "quarantined": len(progress.quarantined),
             "problems": broker.problems(),

@@ -89,6 +89,9 @@ class CleanerPool:
         self._stopping = threading.Event()
         self._throttle = Throttle(time.monotonic)
         self.scheduler = Scheduler(logs, config, clock.now_ms)
+        # Set each time a job has ended.
+        self._job_ended = asyncio.Event()
+        self.scheduler.progress.on_end = self._job_ended.set
         self.deleter = Deleter(logs, config, clock.now_ms)
         self.roller = Roller(logs, config, clock.now_ms, self._wake_threads)
         self._resources = Resources(
@@ -167,6 +170,13 @@ class CleanerPool:
     def pause(self, topic: str, partition: int) -> None:
         """Abort a partition's cleaning, and begin none until each pause() has had a resume()."""
         self.scheduler.progress.pause(topic, partition)
+
+    async def pause_and_wait(self, topic: str, partition: int) -> None:
+        """Do the same as `pause`, and return once no thread writes into the log's directory."""
+        self.pause(topic, partition)
+        while self.scheduler.progress.is_running(topic, partition):
+            self._job_ended.clear()
+            await self._job_ended.wait()
 
     def resume(self, topic: str, partition: int) -> None:
         """Undo one call of pause()."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -25,8 +25,7 @@ from odradek.cleaner.rules.policy import (
     reason_to_clean,
 )
 from odradek.cleaner.rules.quarantine import Quarantine, Quarantined, Standing
-from odradek.storage.checkpoints import TopicPartition
-from odradek.storage.directory import Checkpoints
+from odradek.storage.checkpoints import Checkpoints, TopicPartition
 from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -149,6 +148,8 @@ class Progress:
         self._pauses: dict[TopicPartition, int] = {}
         self._quarantine = Quarantine()
         self.horizons: Horizons = {}
+        # Called each time a job has ended.
+        self.on_end: Callable[[], None] = lambda: None
         self._ended_io = self._reported_io = IoBytes(0, 0)
 
     @property
@@ -181,6 +182,10 @@ class Progress:
         times = (one.retry_at_ms for one in self._quarantine.all())
         return min((at_ms for at_ms in times if at_ms > now_ms), default=None)
 
+    def is_running(self, topic: str, partition: int) -> bool:
+        """Return whether a job of a partition is in progress."""
+        return (topic, partition) in self._running
+
     def is_quarantined(self, topic: str, partition: int) -> bool:
         """Return whether a partition's last cleaning failed."""
         return (topic, partition) in self._quarantine
@@ -199,6 +204,7 @@ class Progress:
         if self._running.get(key) is running:
             del self._running[key]
             self._ended_io += running.io
+            self.on_end()
 
     def io_bytes(self) -> IoBytes:
         """Return the bytes that all cleanings have read and written since the start.

@@ -73,6 +73,7 @@ def machine(held: Metadata | None = HELD) -> CrashFileSystem:
         fs.make_directory(path)
         fs.sync_directory(path.parent)
         check_meta(fs, path / META, (held or HELD).cluster_id, NODE_ID)
+        checkpoints.write_offsets(fs, path / checkpoints.RECOVERY_POINTS, {})
     if held is not None:
         asyncio.run(_fill(fs, held))
         for topic in held.topics:
@@ -379,6 +380,7 @@ def test_a_disk_that_refuses_a_step_loses_nothing(
 def test_directories_in_use_are_refused(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     fs = machine()
+    (tmp_path / "catalog.db").touch()
     held = fs.lock(DIRECTORIES[1] / ".lock")
     with pytest.raises(DirectoryInUse):
         into(fs, url)
@@ -451,6 +453,18 @@ def test_topics_of_other_brokers_are_left_out_if_asked(catalog_url: str) -> None
     assert [one.name for one in found.topics] == ["going"]
     assert found.configs == {k: v for k, v in HELD.configs.items() if k not in CONFIGS}
     assert found.security == HELD.security
+
+
+def test_a_broker_that_did_not_stop_is_started_first(catalog_url: str) -> None:
+    fs = machine()
+    into(fs, catalog_url)
+    fs.remove(DIRECTORIES[1] / checkpoints.RECOVERY_POINTS)  # as workers do
+    with pytest.raises(MetadataError, match="/two have not stopped as asked: start and stop"):
+        out(fs, catalog_url)
+    checkpoints.write_offsets(fs, DIRECTORIES[1] / f"{checkpoints.RECOVERY_POINTS}.2", {})
+    with pytest.raises(MetadataError, match="/two have not stopped as asked: start and stop"):
+        out(fs, catalog_url)
+    assert without_leaders(run(together(fs, catalog_url))) == HELD
 
 
 def test_a_directory_that_was_not_named_is_missed(catalog_url: str) -> None:

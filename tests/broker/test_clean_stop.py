@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.cleaner.runtime.history import FILE_NAME, HistoryStore
 from odradek.cleaner.runtime.runs import Run, decode_run
-from odradek.storage.checkpoints import CLEANER_OFFSETS
-from odradek.storage.directory import Checkpoints, LogDirectory
+from odradek.storage.checkpoints import CLEANER_OFFSETS, Checkpoints
+from odradek.storage.directory import LogDirectory
 from tests.broker.cleaning import cleaning, new_log, numbered, put
 from tests.broker.live import PATIENCE_S, batch, client, create, live, on_uvloop, until
 from tests.broker.siege import Sender, read_all

@@ -205,7 +205,7 @@ def test_the_answer_to_a_bad_request_says_how_to_correct_it(
 async def test_another_site_cannot_have_a_browser_clean(tmp_path: Path) -> None:
     async with live(tmp_path, SETTINGS) as broker:
         log = await fill(broker, "prices")
-        host = "{}:{}".format(*broker.http_sockets[0].getsockname())
+        host = "{}:{}".format(*broker.http.sockets[0].getsockname())
         path = "/api/cleaner/run?topic=prices"
         for origin in ("https://evil.example", "null", f"http://{host}.evil.example", "http://"):
             status, body = await request(broker, "POST", path, {"Origin": origin})

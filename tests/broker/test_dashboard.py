@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.processes import OdradekProcess, end, free_port
 from odradek.broker.observability.exposition.logins import LOGINS
 from odradek.broker.observability.metrics_reference import all_families
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.kafka_peer import Peer
 from tests.broker.live import batch
 from tests.broker.promql import ADDED, grouping_labels, selectors
@@ -76,11 +77,16 @@ def queries() -> Iterator[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekProcess, Peer]]:
     """A broker that has appended, served, failed to, and cleaned."""
-    broker = OdradekProcess(tmp_path_factory.mktemp("broker"), SETTINGS)
+    folder = tmp_path_factory.mktemp("broker")
+    # With a catalog, a broker has all the metrics.
+    catalog = {"odradek.catalog.url": f"sqlite://{folder / 'catalog.db'}"}
+    broker = OdradekProcess(folder, {**SETTINGS, **catalog})
     broker.start()
     try:
         with Peer(broker.port) as peer:
             create_topics(peer, creatable("orders", configs=COMPACT))
+            # In a cluster it creates __consumer_offsets.
+            peer.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["readers"]), 4)
 
             def is_cleaned() -> bool:
                 work(peer)

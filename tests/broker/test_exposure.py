@@ -42,7 +42,7 @@ async def test_each_open_listener_is_logged_once(
     async with live(tmp_path, settings) as broker:
         told = warnings(caplog)
         ports = [one.port for one in broker.server.listeners]
-        http_port = broker.http_sockets[0].getsockname()[1]
+        http_port = broker.http.sockets[0].getsockname()[1]
     assert len(told) == 3
     assert f"listener=PLAINTEXT address=0.0.0.0:{ports[0]}" in told[0]
     assert "listener.security.protocol.map" in told[0]

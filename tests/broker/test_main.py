@@ -384,3 +384,5 @@ def test_nothing_slow_is_loaded_before_the_broker_accepts_connections(tmp_path: 
     loaded = done.stdout.split()
     assert "odradek.storage.log" in loaded, done.stderr
     assert not set(SLOW_TO_IMPORT) & set(loaded)
+    # There are no others without a catalog.
+    assert not [one for one in loaded if one.startswith("odradek.broker.peers")]

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.composition import Broker
 from odradek.broker.counters.topics import TopicCounts
+from odradek.broker.observability.exposition.cluster_rows import ClusterRow
 from odradek.broker.observability.exposition.group_rows import GroupRows
 from odradek.broker.observability.exposition.quota_rows import QuotaRows
 from odradek.broker.observability.exposition.render import render
@@ -54,6 +55,7 @@ def snapshot(**changes: Any) -> Snapshot:
         "logs": [],
         "topic_count": 0,
         "offline_partition_count": 0,
+        "cluster": ClusterRow(0, 0, 0, 0),
         "disks": DiskRows([], {}, {}, 0),
         "cleaner": CleanerRows(IDLE_CLEANER, IoBytes(0, 0), []),
         "groups": GroupRows({}, [], [], 0),
@@ -107,6 +109,7 @@ def test_numbers_are_what_was_counted() -> None:
                 disks=DiskRows([SpaceRow("/d", 50, 20)], {"/d": False, "/e": True}, {}, 5),
                 logs=[LogRow("orders", 3, 10, 20, 30, 4)],
                 offline_partition_count=1,
+                cluster=ClusterRow(9, partition_count=2, leader_count=1, leaderless_count=0),
                 cleaner=CleanerRows(status, IoBytes(70, 20), []),
             )
         )
@@ -268,7 +271,7 @@ async def test_the_counts_of_a_topic_go_with_it(tmp_path: Path) -> None:
 
 
 async def get(broker: Broker, path: str) -> tuple[int, bytes]:
-    (listening,) = broker.http_sockets
+    (listening,) = broker.http.sockets
     host, port = listening.getsockname()
     async with (
         aiohttp.ClientSession() as session,

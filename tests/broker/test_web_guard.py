@@ -23,7 +23,7 @@ GUARDED = [
     "/metrics", "/api/broker", "/api/samples", "/api/events", "/api/topics", "/api/topic",
     "/api/groups", "/api/group", "/api/records", "/api/latest", "/api/get", "/api/cleaner",
     "/api/cleaner/plan", "/api/cleaner/why", "/api/cleaner/history", "/api/cleaner/runs",
-    "/api/nothing",
+    "/api/cluster", "/api/nothing",
 ]  # fmt: skip
 
 
@@ -279,7 +279,7 @@ async def test_beyond_loopback_names_have_to_be_known(
     }
     async with serving(tmp_path, settings) as broker, aiohttp.ClientSession() as session:
         # This machine's other address, so that it is no loopback that was asked.
-        port = broker.http_sockets[0].getsockname()[1]
+        port = broker.http.sockets[0].getsockname()[1]
         where = _own_address()
         target = f"http://{where}:{port}/api/topics"
         async with session.get(target, headers={"Host": host}) as response:

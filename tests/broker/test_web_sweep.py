@@ -69,6 +69,7 @@ ROUTES: dict[tuple[str, str], list[Query]] = {
     ("GET", "/api/broker"): [{}],
     ("GET", "/api/samples"): [{}, {"since_ms": 0}],
     ("GET", "/api/events"): [{}],
+    ("GET", "/api/cluster"): [{}],
     ("GET", "/api/topics"): [{}],
     ("GET", "/api/topic"): each_topic(),
     ("GET", "/api/groups"): [{}],

@@ -77,7 +77,7 @@ async def test_a_kafka_client_at_the_http_port_is_recognised(
 ) -> None:
     assert callable(attempt)
     async with serving(tmp_path) as broker:
-        http_port = broker.http_sockets[0].getsockname()[1]
+        http_port = broker.http.sockets[0].getsockname()[1]
         await asyncio.to_thread(attempt, f"127.0.0.1:{http_port}")
         await until(lambda: warnings(caplog))
     came = "Kafka's protocol came to the HTTP listener"
@@ -91,7 +91,7 @@ async def test_an_http_request_at_kafkas_port_has_the_http_port_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     async with serving(tmp_path) as broker:
-        http_port = broker.http_sockets[0].getsockname()[1]
+        http_port = broker.http.sockets[0].getsockname()[1]
         port = broker.server.listeners[0].port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"{method} /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -108,7 +108,7 @@ async def test_a_sasl_listener_recognises_http_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(tmp_path, sasl_settings()) as broker:
-        http_port = broker.http_sockets[0].getsockname()[1]
+        http_port = broker.http.sockets[0].getsockname()[1]
         port = broker.server.listeners[1].port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         # The first bytes come alone: they are enough.

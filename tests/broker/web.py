@@ -28,7 +28,7 @@ async def serving(path: Path, settings: Mapping[str, str] | None = None) -> Asyn
 
 def url(broker: Broker) -> str:
     """Return where a broker serves HTTP."""
-    host, port = broker.http_sockets[0].getsockname()
+    host, port = broker.http.sockets[0].getsockname()
     return f"http://{host}:{port}"
 
 
@@ -86,7 +86,7 @@ async def connection(
     broker: Broker, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Connect to a broker's HTTP listener, over TLS with a context."""
-    host, port = broker.http_sockets[0].getsockname()
+    host, port = broker.http.sockets[0].getsockname()
     reader, writer = await asyncio.open_connection(
         host, port, ssl=context, server_hostname="localhost" if context else None
     )

@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 async def cleaner(broker: Broker, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
     """Run a command against a broker of this process, in a thread."""
-    host, port = broker.http_sockets[0].getsockname()
+    host, port = broker.http.sockets[0].getsockname()
     environment = {"ODRADEK_URL": f"http://{host}:{port}", "COLUMNS": "80", **(env or {})}
     runner = CliRunner()
     loop = asyncio.get_running_loop()

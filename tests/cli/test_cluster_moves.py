@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from bench.processes import OdradekProcess
 from odradek.broker.composition import Broker
 from odradek.broker.errors import MetadataError
+from odradek.config.workers import CATALOG_NAME
 from tests.broker.live import create, live, on_uvloop, until
+from tests.broker.workers import workers
 from tests.cli.commands import Commands
 
 COMMANDS = Commands("127.0.0.1:1")  # no broker is asked
@@ -91,7 +95,7 @@ def test_topics_that_stay_behind_are_named(tmp_path: Path, catalog: str) -> None
     ("arguments", "message"),
     [
         (lambda data: ("init", "--from", data, "--catalog", "sqlite://{}"), "no metadata of a"),
-        (lambda data: ("export", "--to", data, "--catalog", "sqlite://{}"), "has no cluster.id"),
+        (lambda data: ("export", "--to", data, "--catalog", "sqlite://{}"), "there is no catalog"),
     ],
     ids=["init", "export"],
 )
@@ -113,4 +117,38 @@ def test_a_wrong_address_is_explained(tmp_path: Path, catalog: str) -> None:
     COMMANDS.shown("cluster", "init", "--from", data, "--catalog", catalog)
     other = f"sqlite://{tmp_path / 'other.db'}"
     line = COMMANDS.refusal("cluster", "export", "--to", data, "--catalog", other)
-    assert f"the catalog {tmp_path / 'other.db'} is empty" in line
+    assert f"there is no catalog {tmp_path / 'other.db'}" in line
+    assert not (tmp_path / "other.db").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_workers_give_their_data_back_to_a_single_broker(tmp_path: Path) -> None:
+    """Their catalog is in the log directory: a start would find it there."""
+    some = workers(tmp_path / "broker")
+    data = some.data.resolve()
+    back = ("cluster", "export", "--catalog", f"sqlite://{data / CATALOG_NAME}", "--to", str(data))
+    some.start()
+    try:
+        commands = Commands(some.bootstrap)
+        commands.shown("topics", "create", "prices", "--partitions", "4")
+        lines = "".join(f"{number}\n" for number in range(100))
+        commands.shown("produce", "prices", text=lines)
+        assert "is in use by another process" in COMMANDS.refusal(*back)
+        some.kill_all()
+        some.process = None
+        assert "have not stopped as asked" in COMMANDS.refusal(*back)
+        some.start()
+    finally:
+        some.stop()
+    shown = COMMANDS.shown(*back)
+    assert re.search(r"^Moved \d+ topics? to the log directories of broker 1\.$", shown, re.M)
+    assert "there is no catalog" in COMMANDS.refusal(*back)
+    alone = OdradekProcess(tmp_path / "broker")
+    alone.start()
+    try:
+        shown = Commands(alone.bootstrap).shown("consume", "prices", "--to", "end")
+        assert sorted(map(int, shown.split())) == list(range(100))
+        assert not (data / CATALOG_NAME).exists()
+    finally:
+        alone.stop()

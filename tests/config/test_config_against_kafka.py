@@ -47,6 +47,17 @@ BASE = {
 }
 
 
+CATALOG = {"odradek.catalog.url": "sqlite:///catalog.db"}
+SASL = CATALOG | {
+    "listeners": "IN://127.0.0.1:9092",
+    "listener.security.protocol.map": "IN:SASL_SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "IN",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.in.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required username=a password=b;"
+    ),
+}
+
 # What is asked of Kafka: all at once, since Java is slow to start.
 
 DESCRIBED: list[tuple[dict[str, str], dict[str, str]]] = [
@@ -105,6 +116,18 @@ BROKERS = [
     {"num.partitions": "0"},
     {"log.dirs": ""},
     {"foo": "bar"},
+    CATALOG | {"inter.broker.listener.name": "SSL"},
+    CATALOG | {"inter.broker.listener.name": "plaintext"},
+    CATALOG
+    | {
+        "inter.broker.listener.name": "PLAINTEXT",
+        "security.inter.broker.protocol": "PLAINTEXT",
+    },
+    CATALOG | {"security.inter.broker.protocol": "PLAINTEXT"},
+    CATALOG | {"security.inter.broker.protocol": "SSL"},
+    {name: SASL[name] for name in SASL if name != "inter.broker.listener.name"},
+    SASL | {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"},
+    SASL | {"sasl.mechanism.inter.broker.protocol": "PLAIN"},
 ]
 
 REFUSED = [
@@ -119,6 +142,9 @@ REFUSED = [
     {"listener.security.protocol.map": "PLAINTEXT"},
     {"max.connections.per.ip.overrides": "a b:5"},
     {"max.connections.per.ip.overrides": "a:b"},
+    CATALOG | {"inter.broker.listener.name": "FOO"},
+    SASL,  # GSSAPI
+    SASL | {"inter.broker.listener.name": "OUT"},
 ]
 
 DYNAMIC: list[tuple[dict[str, str], bool]] = [

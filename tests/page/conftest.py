@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -67,14 +67,44 @@ class Service(OdradekProcess):
         return (self.data / "odradek-admin-token").read_text().strip()
 
 
+IDLE = {"log.cleaner.backoff.ms": "600000"}
+
+
 @pytest.fixture
 def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
     """A broker that cleans what it is asked to, and nothing else; a test may add settings."""
-    settings = {"log.cleaner.backoff.ms": "600000", **getattr(request, "param", {})}
-    running = Service(tmp_path / "broker", settings)
+    yield from _running(tmp_path / "broker", {**IDLE, **getattr(request, "param", {})})
+
+
+@pytest.fixture
+def clustered(tmp_path: Path) -> Mapping[str, str]:
+    """The settings of a broker with a catalog."""
+    return {
+        **IDLE,
+        "odradek.catalog.url": f"sqlite://{tmp_path / 'catalog.db'}",
+        "broker.session.timeout.ms": "60000",
+    }
+
+
+@pytest.fixture
+def first(tmp_path: Path, clustered: Mapping[str, str]) -> Iterator[Service]:
+    """A broker of a cluster."""
+    yield from _running(tmp_path / "first", {**clustered, "node.id": "1"})
+
+
+@pytest.fixture
+def second(tmp_path: Path, first: Service, clustered: Mapping[str, str]) -> Iterator[Service]:
+    """Another broker of the same cluster."""
+    settings = {**clustered, "node.id": "2", "broker.rack": "cellar"}
+    yield from _running(tmp_path / "second", settings)
+
+
+def _running(folder: Path, settings: Mapping[str, str]) -> Iterator[Service]:
+    running = Service(folder, settings)
     running.start()
     yield running
-    running.stop()
+    if running.process is not None:
+        running.stop()
     assert "Traceback" not in running.log_text()
 
 
@@ -89,10 +119,19 @@ def browser() -> Iterator[playwright.Browser]:
 
 
 @pytest.fixture
-def page(
-    browser: playwright.Browser, service: Service
-) -> Iterator[playwright.Page]:
-    """A tab that is at the broker's page; it asks nobody else, and has nothing to complain of."""
+def page(browser: playwright.Browser, service: Service) -> Iterator[playwright.Page]:
+    """A tab that is at the broker's page."""
+    yield from _tab(browser, service)
+
+
+@pytest.fixture
+def cluster_page(browser: playwright.Browser, first: Service) -> Iterator[playwright.Page]:
+    """A tab that is at the page of a broker of a cluster."""
+    yield from _tab(browser, first)
+
+
+def _tab(browser: playwright.Browser, service: Service) -> Iterator[playwright.Page]:
+    """Open a tab; it asks nobody but the broker, and has nothing to complain of."""
     context = browser.new_context(base_url=service.http, viewport={"width": 1280, "height": 900})
     tab = context.new_page()
     tab.set_default_timeout(_PATIENCE_MS)

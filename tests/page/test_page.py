@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping
+from contextlib import closing
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -16,6 +19,8 @@ from bench.processes import ROOT
 from tests.page.conftest import Service
 
 pytestmark = pytest.mark.slow
+
+BROKERS = "Brokers, and the partitions that each leads"
 
 
 def clean(service: Service, *arguments: str) -> None:
@@ -280,6 +285,66 @@ def test_the_keyboard_is_enough(service: Service, page: Page) -> None:
     expect(page.locator(".bytes .clean")).to_be_visible()
 
 
+def test_the_cluster_shows_that_a_broker_goes_and_comes_back(
+    first: Service, second: Service, cluster_page: Page
+) -> None:
+    page = cluster_page
+    first.create("prices", partitions=4)
+    open_at(page, "", "Overview")
+    page.get_by_role("link", name="Cluster").click()
+    expect_live(page, "Cluster")
+    rows = page.get_by_role("region", name=BROKERS).get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text(f"PLAINTEXT://{first.bootstrap}")
+    expect(rows.nth(2)).to_contain_text("alive")
+    expect(rows.nth(2)).to_contain_text(f"PLAINTEXT://{second.bootstrap}")
+    expect(rows.nth(2)).to_contain_text("cellar")
+    expect(rows.nth(2).get_by_role("img")).to_have_accessible_name(
+        "leads 2 partitions, 0 without a leader"
+    )
+    lost = page.get_by_role("region", name="Partitions without a leader")
+    expect(lost).to_contain_text("each partition has a leader")
+    expect(page.get_by_role("main")).to_contain_text("serving")
+    second.stop()
+    expect(rows.nth(2)).to_contain_text("away")
+    expect(rows.nth(2).get_by_role("img")).to_have_accessible_name(
+        "leads 0 partitions, 2 without a leader"
+    )
+    expect(lost.get_by_role("row")).to_have_count(3)
+    expect(lost.get_by_role("row").nth(1)).to_contain_text("broker 2")
+    second.start()
+    expect(rows.nth(2)).to_contain_text("alive")
+    expect(lost).to_contain_text("each partition has a leader")
+
+
+def test_the_cluster_shows_that_the_catalog_cannot_be_used(
+    first: Service, cluster_page: Page, clustered: Mapping[str, str]
+) -> None:
+    page = cluster_page
+    open_at(page, "cluster", "Cluster")
+    own = page.get_by_role("main").filter(has_text="The session of this broker")
+    expect(own).to_contain_text("serving")
+    path = clustered["odradek.catalog.url"].removeprefix("sqlite://")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("BEGIN IMMEDIATE")  # no lease can be extended meanwhile
+        expect(own).to_contain_text("cannot be used: database is locked")
+        expect(page.get_by_role("alert")).to_contain_text("database is locked")
+        expect_usable(page, "cluster")
+    expect(own).not_to_contain_text("cannot be used")
+    expect(own).to_contain_text("serving")
+
+
+def test_a_broker_without_a_catalog_has_no_link_to_a_cluster(
+    service: Service, page: Page
+) -> None:
+    open_at(page, "", "Overview")
+    expect(page.get_by_role("link", name="Groups")).to_be_visible()
+    expect(page.get_by_role("link", name="Cluster")).to_have_count(0)
+    open_at(page, "cluster", "Cluster")
+    expect(page.get_by_role("main")).to_contain_text("it is alone")
+    expect(page.get_by_role("region", name=BROKERS).get_by_role("row")).to_have_count(2)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_everybody_can_use_it(service: Service, page: Page, scheme: str, width: int) -> None:
@@ -301,12 +366,31 @@ def test_everybody_can_use_it(service: Service, page: Page, scheme: str, width: 
     }  # fmt: skip
     for path, heading in views.items():
         open_at_any_width(page, path, heading)
-        found = Axe().run(page)
-        assert found.violations_count == 0, f"{path}: {found.generate_report()}"
-        overflow = page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert overflow <= 0, f"{path} is wider than a window of {width}"
+        expect_usable(page, path)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 900, 390])
+def test_everybody_can_use_the_cluster(
+    first: Service, second: Service, cluster_page: Page, scheme: str, width: int
+) -> None:
+    first.create("prices", partitions=9)
+    second.stop()
+    cluster_page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    cluster_page.set_viewport_size({"width": width, "height": 900})
+    open_at_any_width(cluster_page, "cluster", "Cluster")
+    expect(cluster_page.get_by_role("region", name=BROKERS)).to_contain_text("away")
+    expect(cluster_page.get_by_role("link", name="Cluster")).to_be_visible()
+    expect_usable(cluster_page, "cluster")
+
+
+def expect_usable(page: Page, path: str) -> None:
+    found = Axe().run(page)
+    assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+    overflow = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert overflow <= 0, f"{path} is wider than the window"
 
 
 def open_at_any_width(page: Page, path: str, heading: str) -> None:

@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 from odradek.broker.observability.exposition.authorization import authorization_families
 from odradek.broker.observability.exposition.cleaner import cleaner_families
 from odradek.broker.observability.exposition.clients import client_families
+from odradek.broker.observability.exposition.cluster import cluster_families
 from odradek.broker.observability.exposition.groups import group_families
 from odradek.broker.observability.exposition.logins import login_families
 from odradek.broker.observability.exposition.quotas import quota_families
@@ -37,6 +38,7 @@ def render(snapshot: Snapshot) -> bytes:
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
     """Iterate over all families, including those of the process; in a thread, as render()."""
     yield from whole_families(snapshot)
+    yield from cluster_families(snapshot.cluster)
     yield from login_families(snapshot.logins, snapshot.certificates)
     yield from authorization_families(snapshot.authorizations)
     yield from request_families(snapshot)

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from odradek.broker.counters.latency import BUCKETS_PER_OCTAVE, bound_us, quantile_us
+from odradek.broker.counters.latency import quantile_us
 from odradek.broker.observability.exposition.families import counter, gauge, histogram, summary
+from odradek.broker.observability.exposition.times import as_histogram
 
 if TYPE_CHECKING:
-    from odradek.broker.observability.exposition.snapshot import (
-        FetchRows,
-        RequestRows,
-        Snapshot,
-        TimesRow,
-    )
+    from odradek.broker.observability.exposition.snapshot import FetchRows, RequestRows, Snapshot
 
 # Kafka's percentiles, as the JMX exporter writes them.
 _QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
-# From 64 us to 34 s in powers of two.
-_BOUNDS = range(6 * BUCKETS_PER_OCTAVE, 26 * BUCKETS_PER_OCTAVE, BUCKETS_PER_OCTAVE)
 
 REQUESTS = counter(
     "kafka_network_requestmetrics_requests_total",
@@ -131,7 +124,7 @@ def _of_requests(rows: RequestRows) -> Iterator[Metric]:
     yield REQUESTS.each((*which, count) for which, count in rows.by_version.items())
     yield ERRORS.each((*which, count) for which, count in rows.errors.items())
     yield _quantiles(rows)
-    yield _histogram(rows)
+    yield as_histogram(SECONDS, ((row.request, row.counts, row.total_us) for row in rows.times))
     yield MALFORMED.one(rows.malformed)
     yield FAILED.one(rows.failed)
     yield REFUSED.one(rows.refused_batches)
@@ -148,23 +141,6 @@ def _quantiles(rows: RequestRows) -> Metric:
         metric.add_sample(f"{TIMES.name}_count", of, sum(row.counts))
         metric.add_sample(f"{TIMES.name}_sum", of, row.total_us / 1000)
     return metric
-
-
-def _histogram(rows: RequestRows) -> Metric:
-    metric = SECONDS.empty()
-    for row in rows.times:
-        of = {"request": row.request}
-        for bound, count in _buckets(row):
-            metric.add_sample(f"{SECONDS.name}_bucket", of | {"le": bound}, count)
-        metric.add_sample(f"{SECONDS.name}_count", of, sum(row.counts))
-        metric.add_sample(f"{SECONDS.name}_sum", of, row.total_us / 1e6)
-    return metric
-
-
-def _buckets(row: TimesRow) -> Iterator[tuple[str, int]]:
-    below = list(accumulate(row.counts))
-    yield from ((f"{bound_us(bucket) / 1e6:g}", below[bucket]) for bucket in _BOUNDS)
-    yield "+Inf", below[-1]
 
 
 def _of_topics(snapshot: Snapshot) -> Iterator[Metric]:

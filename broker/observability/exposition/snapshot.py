@@ -13,6 +13,7 @@ from odradek.broker.api_table import BY_KEY
 from odradek.broker.counters.latency import Counts
 from odradek.broker.counters.topics import TopicCounts
 from odradek.broker.observability.exposition.authorization import AuthorizationRow
+from odradek.broker.observability.exposition.cluster_rows import ClusterRow, read_cluster
 from odradek.broker.observability.exposition.group_rows import GroupRows, read_groups
 from odradek.broker.observability.exposition.quota_rows import QuotaRows, read_quotas
 from odradek.broker.telemetry.clients import ClientRow
@@ -131,6 +132,7 @@ class Snapshot:
     logs: Sequence[LogRow]
     topic_count: int
     offline_partition_count: int
+    cluster: ClusterRow
     disks: DiskRows
     cleaner: CleanerRows
     groups: GroupRows
@@ -147,6 +149,8 @@ async def take_snapshot(broker: Observed) -> Snapshot:
     """Take a snapshot; the event loop does other work in between."""
     logs, cleaner_logs = await _log_rows(broker)
     groups = await read_groups(broker)
+    offline_count = len(broker.topics.offline())
+    cluster = await read_cluster(broker, len(logs), offline_count)
     disks = await _disks(broker)
     listeners = dict.fromkeys((one.name for one in broker.server.listeners), 0)
     open_now = Counter(one.listener.name for one in broker.server.connections)
@@ -167,7 +171,8 @@ async def take_snapshot(broker: Observed) -> Snapshot:
         ),
         logs=logs,
         topic_count=len(broker.topics),
-        offline_partition_count=len(broker.topics.offline()),
+        offline_partition_count=offline_count,
+        cluster=cluster,
         disks=disks,
         cleaner=CleanerRows(
             broker.cleaner.status(), broker.cleaner.scheduler.progress.io_bytes(), cleaner_logs

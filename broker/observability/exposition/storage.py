@@ -36,11 +36,13 @@ TOPICS = gauge(
     "kafka_controller_kafkacontroller_globaltopiccount", "Topics, the internal ones included."
 )
 PARTITIONS = gauge(
-    "kafka_controller_kafkacontroller_globalpartitioncount", "Partitions, offline ones included."
+    "kafka_controller_kafkacontroller_globalpartitioncount",
+    "Partitions of all brokers, offline ones included.",
 )
 OFFLINE_PARTITIONS = gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
-    "Partitions that cannot be read or written: /health names them and the cause.",
+    "Partitions that cannot be read or written: a disk refuses them, or the broker with their"
+    " files is away. See /health and /api/cluster.",
 )
 REPLICAS = gauge(
     "kafka_server_replicamanager_partitioncount",
@@ -98,11 +100,12 @@ def storage_families(snapshot: Snapshot) -> Iterator[Metric]:
         value = attrgetter(attribute)
         yield family.each((row.topic, row.partition, value(row)) for row in snapshot.logs)
     online, offline = len(snapshot.logs), snapshot.offline_partition_count
+    cluster = snapshot.cluster
     yield TOPICS.one(snapshot.topic_count)
-    yield PARTITIONS.one(online + offline)
-    yield OFFLINE_PARTITIONS.one(offline)
+    yield PARTITIONS.one(cluster.partition_count)
+    yield OFFLINE_PARTITIONS.one(cluster.leaderless_count + offline)
     yield REPLICAS.one(online + offline)
-    yield LEADERS.one(online)
+    yield LEADERS.one(cluster.leader_count)
     yield UNDER_REPLICATED.one(0)
     yield OFFLINE_REPLICAS.one(offline)
     yield from _of_disks(snapshot.disks)

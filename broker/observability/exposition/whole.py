@@ -32,10 +32,6 @@ CONNECTIONS = gauge(
     " open a connection for each request.",
     "listener",
 )
-CONTROLLER = gauge(
-    "kafka_controller_kafkacontroller_activecontrollercount",
-    "1: the single node is the controller.",
-)
 PUSHES = counter(
     "odradek_otlp_pushes_total",
     "Pushes of metrics to odradek.otlp.endpoint, taken or not.",
@@ -53,6 +49,5 @@ def whole_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield PROBLEMS.one(snapshot.problem_count)
     yield STATE.one(_RUNNING)
     yield CONNECTIONS.each(snapshot.connections.items())
-    yield CONTROLLER.one(1)
     yield PUSHES.one(snapshot.otlp_pushes)
     yield PUSH_FAILURES.one(snapshot.otlp_failures)

@@ -32,6 +32,10 @@ _CLIENT_FIRST = re.compile(
     rf"(?P<header>n,(?:a=(?P<asked_for>{NAME}))?,)"
     rf"(?P<bare>n=(?P<name>{NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>(?:{_EXTENSION})*+))"
 )
+_SERVER_FIRST = re.compile(
+    rf"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,9}})"
+    rf"(?:{_EXTENSION})*+"
+)
 _CLIENT_FINAL = re.compile(
     # The proof looks like another extension, and is the last one.
     rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE})(?:{_EXTENSION}(?=,))*+)"
@@ -66,6 +70,15 @@ class ClientFinal:
     proof: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ServerFirst:
+    """The server's first message."""
+
+    nonce: str
+    salt: bytes
+    iterations: int
+
+
 def read_client_first(message: bytes) -> ClientFirst | None:
     """Read the client's first message; return None when it is malformed."""
     match = _match(_CLIENT_FIRST, message)
@@ -90,6 +103,25 @@ def read_client_final(message: bytes) -> ClientFinal | None:
     return ClientFinal(match["unproven"], binding, match["nonce"], proof)
 
 
+def read_server_first(message: bytes) -> ServerFirst | None:
+    """Read the server's first message; return None when it is malformed."""
+    match = _match(_SERVER_FIRST, message)
+    if match is None:
+        return None
+    salt = base64.b64decode(match["salt"])
+    return ServerFirst(match["nonce"], salt, int(match["iterations"]))
+
+
+def client_first_bare(name: str, nonce: str) -> str:
+    """Write the client's first message without its header."""
+    return f"n={name.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+
+
+def client_final(unproven: str, proof: bytes) -> bytes:
+    """Write the client's last message."""
+    return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
+
+
 def server_first(nonce: str, credential: ScramCredential) -> str:
     """Write the server's first message."""
     salt = base64.b64encode(credential.salt).decode()
@@ -108,6 +140,13 @@ def is_proven(mechanism: str, credential: ScramCredential, signed: bytes, proof:
         return False
     client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
     return hmac.compare_digest(_hash(mechanism)(client_key).digest(), credential.stored_key)
+
+
+def client_proof(mechanism: str, salted: bytes, signed: bytes) -> bytes:
+    """Return the proof that a client knows a password, from the salted password (RFC 5802)."""
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    signature = _hmac(mechanism, _hash(mechanism)(client_key).digest(), signed)
+    return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:

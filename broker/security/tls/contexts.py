@@ -75,6 +75,53 @@ def make_context(config: TlsConfig) -> Made:
     return Made(context, keys, trusted, suites)
 
 
+def make_client_context(config: TlsConfig, made: Made) -> ssl.SSLContext:
+    """Create the context of connections to other brokers, from the stores of a listener.
+
+    Without a trust store the system's authorities are trusted, as Java's are in Kafka. Raises
+    ConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
+    _set_suites(context, config)
+    _load_keys(context, made.key_store)
+    if made.trust_store is None:
+        context.load_default_certs()
+    else:
+        _load_trusted(context, made.trust_store)
+    return context
+
+
+def check_accepts_itself(config: TlsConfig, made: Made) -> None:
+    """Raise ConfigError unless brokers with these stores accept each other (SslEngineValidator).
+
+    Host names are not checked, since the other brokers' differ.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = make_client_context(config, made)
+    context.check_hostname = False
+    waiting = [
+        context.wrap_bio(to_client, to_server),
+        made.context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    while waiting:
+        one = waiting.pop(0)
+        try:
+            one.do_handshake()
+        except ssl.SSLWantReadError:
+            waiting.append(one)
+        except ssl.SSLError as error:
+            origin = made.trust_store.origin if made.trust_store else "the system's authorities"
+            reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
+            raise ConfigError(
+                f"{made.key_store.origin}: {origin} does not accept this certificate, so other "
+                f"brokers would not either: {reason}: let ssl.truststore.location or "
+                "ssl.truststore.certificates have its authority"
+            ) from None
+
+
 def _load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
     text = "\n".join([*keys.certificates, keys.key, ""])
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from odradek.broker.counters.metrics import Metrics
 from odradek.broker.security.principals import USER, Principal
-from odradek.broker.security.tls.contexts import Made, make_context
+from odradek.broker.security.tls.contexts import Made, check_accepts_itself, make_context
 from odradek.broker.security.tls.der import alternative_names_of, end_of
 from odradek.broker.security.tls.handshakes import Handshakes
 from odradek.broker.security.tls.inner import InnerConnection
@@ -49,19 +49,37 @@ _Stamps = tuple[tuple[int, int, int] | None, ...]
 class TlsListener:
     """One listener that speaks TLS; the event loop owns it."""
 
-    def __init__(self, name: str, protocol: str, config: TlsConfig, metrics: Metrics) -> None:
-        """Read the stores. Raises ConfigError."""
+    def __init__(
+        self,
+        name: str,
+        protocol: str,
+        config: TlsConfig,
+        metrics: Metrics,
+        *,
+        is_for_brokers: bool = False,
+    ) -> None:
+        """Read the stores. Raises ConfigError.
+
+        `is_for_brokers` is whether the brokers of a cluster ask each other here, by these stores.
+        """
         self.name, self.protocol = name, protocol
-        self.config = config
+        self.config, self._is_for_brokers = config, is_for_brokers
         self._metrics = metrics
         self.stamps = _stamps(config)
-        self.made = make_context(config)
+        self.made = self.make(config)
         self.handshakes = Handshakes(lambda: self.config.odradek_tls_handshakes_max)
         self._rules = PrincipalRules(config.ssl_principal_mapping_rules)
         # Why the present files are not in use; "" when they are.
         self.problem = ""
         # When the log has last warned of the certificate's end.
         self._noticed_ms = 0
+
+    def make(self, config: TlsConfig) -> Made:
+        """Read the stores of settings, and create their context. Raises ConfigError."""
+        made = make_context(config)
+        if self._is_for_brokers:
+            check_accepts_itself(config, made)
+        return made
 
     @property
     def ends_ms(self) -> int:
@@ -161,10 +179,12 @@ class Tls:
         layers: Layers,
         metrics: Metrics,
         now_ms: Callable[[], int],
+        between_brokers: str = "",
     ) -> None:
         """Read the stores of all listeners, each given as name and protocol.
 
-        Raises ConfigError.
+        `between_brokers` is the name of the listener on which brokers ask each other, "" for
+        none. Raises ConfigError.
         """
         self._now_ms = now_ms
         self.listeners: dict[str, TlsListener] = {}
@@ -173,7 +193,9 @@ class Tls:
         for name, protocol in listeners:
             try:
                 config = _config_of(name, protocol, layers)
-                self.listeners[name] = TlsListener(name, protocol, config, metrics)
+                self.listeners[name] = TlsListener(
+                    name, protocol, config, metrics, is_for_brokers=name == between_brokers
+                )
             except ConfigError as error:
                 problems += (f"listener {name}: {one}" for one in error.problems)
         raise_any(problems)
@@ -224,7 +246,7 @@ class Tls:
 def _prepare(listener: TlsListener, config: TlsConfig, stamps: _Stamps) -> _Prepared:
     """Create another context. Raises ConfigError when it may not replace the present one."""
     try:
-        made = make_context(config)
+        made = listener.make(config)
         _check_successor(listener.made, made, config)
     except ConfigError as error:
         raise ConfigError(

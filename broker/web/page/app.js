@@ -4,11 +4,12 @@ import { listen } from "./api.js";
 import { fill, h } from "./dom.js";
 import { askToken, showLink, showProblems, showToken, startShell } from "./shell.js";
 import { cleaner } from "./cleaner.js";
+import { cluster } from "./cluster.js";
 import { group, groups } from "./groups.js";
 import { overview } from "./overview.js";
 import { topic, topics } from "./topics.js";
 
-const VIEWS = { "": overview, topics, topic, cleaner, groups, group };
+const VIEWS = { "": overview, topics, topic, cleaner, groups, group, cluster };
 const RETRY_MS = 3000;
 const PAGES = { "": "overview", topic: "topics", group: "groups" };
 const main = document.getElementById("main");
@@ -54,6 +55,7 @@ async function follow() {
       if (name === "cleaner") view?.refresh?.();
       if (name !== "tick") return;
       showProblems(data.problems);
+      document.querySelector('nav a[data-page="cluster"]').hidden = !data.has_catalog;
       if (!document.hidden) view?.tick?.(data);
     });
   } catch {

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
 import { whole } from "./format.js";
-import { topicLink } from "./parts.js";
+import { every, topicLink } from "./parts.js";
 
 function groupLink(name) {
   return h("a", { href: `#/group/${encodeURIComponent(name)}` }, name || "(no name)");
@@ -11,11 +11,6 @@ function groupLink(name) {
 
 function stateTag(state) {
   return h("span", { class: `tag ${state === "Stable" ? "good" : ""}` }, state);
-}
-
-function every(seconds, refresh) {
-  let ticks = 0;
-  return () => (++ticks % seconds ? undefined : refresh().catch(() => {}));
 }
 
 export async function groups() {

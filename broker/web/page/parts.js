@@ -43,6 +43,12 @@ export function ratio(share, threshold) {
     `${percent(share)}`, h("span", { class: "quiet optional" }, ` of ${percent(threshold)}`));
 }
 
+/** Call a function every few ticks, of which there is one a second; ignore errors, since the next call may succeed. */
+export function every(seconds, refresh) {
+  let ticks = 0;
+  return () => (++ticks % seconds ? undefined : refresh().catch(() => {}));
+}
+
 export function topicLink(name) {
   return h("a", { href: `#/topic/${encodeURIComponent(name)}` }, name);
 }

@@ -1,0 +1,135 @@
+"""What do small requests cost two workers of one machine? The loads of many.py, by leader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import uvloop
+from confluent_kafka.admin import AdminClient
+
+from bench.clients import Load, create_topic, produce_warm
+from bench.connections import TOPIC, Client, connect_to, produce_request
+from bench.pairs import Broker, Figure, Question, Values
+from bench.processes import OdradekProcess, free_port
+from bench.questions.many import join_request, leave_request, repeat
+from odradek.broker.orders.java import partition_for
+from odradek.protocol.frames import encode_request
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+_WORKERS = 2
+_BUSY, _CLIENTS, _GROUPS = 200, 10, 10
+_PARTITIONS = 20
+_SECONDS = 6.0
+_LOOK_S = 0.05
+_RECORDS = 3_000_000
+_COORDINATORS = "__consumer_offsets"
+
+Work = Callable[[Client, int], Awaitable[None]]
+
+
+def _let_it_have_workers(broker: Broker) -> None:
+    if isinstance(broker, OdradekProcess):
+        listeners = f"PLAINTEXT://127.0.0.1:{free_port()}"
+        broker.settings = {"odradek.worker.2.listeners": listeners, **broker.settings}
+
+
+def _ports(broker: Broker, topic: str) -> dict[int, int]:
+    """Return the port of each partition's leader."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    while True:
+        metadata = admin.list_topics(topic, timeout=60)
+        partitions = metadata.topics[topic].partitions.values()
+        if partitions and all(one.leader >= 0 for one in partitions):
+            break
+        time.sleep(_LOOK_S)
+    return {one.id: metadata.brokers[one.leader].port for one in partitions}
+
+
+def _ask(broker: Broker, scale: float) -> Values:
+    seconds = max(_SECONDS * scale, 0.5)
+    create_topic(broker, TOPIC, _PARTITIONS)
+    ports = _ports(broker, TOPIC)
+    leaders = [ports[at % _PARTITIONS] for at in range(_BUSY)]
+    produced = [produce_request(at) for at in range(_PARTITIONS)]
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    looked_up = encode_request(metadata, 9, 1, "bench")
+    listed = {port: _list_offsets(ports, port) for port in ports.values()}
+    few = leaders[:_CLIENTS]
+    groups = {f"group-{at}": port for at, port in enumerate(_coordinators(broker))}
+
+    async def join_and_leave(client: Client, number: int) -> None:
+        group = f"group-{number}"
+        await client.ask(join_request(group, f"member-{number}"))
+        await client.ask(leave_request(group, f"member-{number}"))
+
+    return {
+        "round trips as fast as they go": _rate(
+            leaders, seconds, lambda client, at: client.ask(produced[at % _PARTITIONS])
+        ),
+        "Metadata of one topic": _rate(few, seconds, lambda client, _: client.ask(looked_up)),
+        "ListOffsets": _rate(few, seconds, lambda client, at: client.ask(listed[few[at]])),
+        "joined and left": _rate(list(groups.values()), seconds, join_and_leave),
+        "one producer": produce_warm(broker, TOPIC, Load(max(int(_RECORDS * scale), 1_000))),
+    }
+
+
+def _list_offsets(ports: dict[int, int], port: int) -> bytes:
+    """Return a request for ten partitions that one broker leads."""
+    own = [partition for partition, leader in ports.items() if leader == port][:10]
+    partitions = [ListOffsetsPartition(partition_index=one, timestamp=-1) for one in own]
+    topic = ListOffsetsTopic(name=TOPIC, partitions=partitions)
+    return encode_request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7, 1, "bench")
+
+
+def _coordinators(broker: Broker) -> list[int]:
+    """Return the port of the coordinator of each group."""
+
+    async def find() -> None:
+        (client,) = await connect_to([broker.port])
+        await client.ask(encode_request(FindCoordinatorRequest(key="group-0"), 3, 1, "bench"))
+        client.transport.abort()
+
+    uvloop.run(find())  # the first one creates the topic
+    ports = _ports(broker, _COORDINATORS)
+    return [ports[partition_for(f"group-{at}", len(ports))] for at in range(_GROUPS)]
+
+
+def _rate(ports: Sequence[int], seconds: float, work: Work) -> float:
+    """Let a client at each port repeat some work; return the number of repetitions a second."""
+
+    async def measure() -> float:
+        clients = await connect_to(ports)
+        await repeat(clients, seconds / 3, work)
+        begun_s = time.perf_counter()
+        count = await repeat(clients, seconds, work)
+        taken_s = time.perf_counter() - begun_s
+        for client in clients:
+            client.transport.abort()
+        return count / taken_s
+
+    return uvloop.run(measure())
+
+
+WORKERS = Question(
+    "workers",
+    f"{_WORKERS} workers: {_BUSY} connections that send records of 100 B with acks=1, "
+    f"{_CLIENTS} that look up, {_GROUPS} groups of one member",
+    [
+        Figure("round trips as fast as they go", "1/s"),
+        Figure("Metadata of one topic", "1/s"),
+        Figure("ListOffsets", "1/s"),
+        Figure("joined and left", "1/s"),
+        Figure("one producer", "records/s"),
+    ],
+    _ask,
+    settings={"odradek.workers": str(_WORKERS)},
+    prepare=_let_it_have_workers,
+    note="The client takes about as much of the two cores as the brokers do.",
+)

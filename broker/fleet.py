@@ -1,0 +1,127 @@
+"""Runs several brokers on this machine, by their settings, until a signal asks them to stop."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from odradek.broker.errors import MetadataError
+from odradek.broker.hosts.addresses import AddressError, bind
+from odradek.broker.metadata.identity import with_node_id
+from odradek.broker.process import logs
+from odradek.broker.serve import Reports, StartError, StopError, explained, say, serve
+from odradek.broker.workers.host import Host
+from odradek.broker.workers.role import Role
+from odradek.broker.workers.supervisor import Beats, Supervisor
+from odradek.config.catalog import CatalogConfig
+from odradek.config.effective import resolve_apart, resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer
+from odradek.config.workers import with_catalog, without_own, worker_layer
+from odradek.storage.errors import StorageError
+from odradek.storage.meta_properties import META
+from odradek.storage.real_files import RealFileSystem
+
+logger = logging.getLogger(__name__)
+
+# Modules that every worker needs soon: those that a single broker imports once it serves.
+_IMPORTED = (
+    "odradek.broker.composition",
+    "odradek.broker.catalog.membership",
+    "odradek.broker.web.server",
+)
+_MS_PER_S = 1_000
+
+
+class Fleet:
+    """The settings of the workers, and the parts that they share."""
+
+    def __init__(
+        self,
+        static: Layer,
+        read: Callable[[], Layer] | None,
+        fs: RealFileSystem,
+        reports: Reports,
+        count: int,
+    ) -> None:
+        """Check the settings. Raises ConfigError or AddressError."""
+        self._read, self._fs, self._reports = read, fs, reports
+        config = resolve_broker([without_own(static)]).config
+        paths = [Path(name) for name in config.data_directories]
+        static = with_node_id(fs, paths[0] / META, static)
+        config = resolve_broker([without_own(static)]).config
+        self._node_id, self._directory = config.node_id, paths[0]
+        self._listeners = ",".join(config.listeners)
+        self._layers = [self._layer(static, number) for number in range(1, count + 1)]
+        self._node_ids = [resolve_broker([one]).config.node_id for one in self._layers]
+        if len(set(self._node_ids)) < count:
+            raise ConfigError("two workers have one node.id: change odradek.worker.N.node.id")
+        self._http = bind(*config.metrics_address) if config.metrics_address else []
+        catalog = resolve_apart(CatalogConfig, [self._layers[0]])
+        self._silence_s = catalog.broker_session_timeout_ms / _MS_PER_S
+        url = catalog.odradek_catalog_url or ""
+        self._host = Host(fs, paths, url, config.odradek_cluster_id)
+
+    def run(self) -> None:
+        """Start the workers, and wait for their end.
+
+        Raises MetadataError or StorageError when none is started, and StopError when not all of
+        them have stopped cleanly.
+        """
+        self._host.prepare(self._node_ids)
+        for name in _IMPORTED:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # so that a search for garbage leaves the shared memory alone
+        supervisor = Supervisor(
+            self._host, self._node_ids, self._serve, self._silence_s, self._ready
+        )
+        if supervisor.run():
+            raise StopError("not all workers stopped cleanly, the next start recovers")
+
+    def _layer(self, static: Layer, number: int) -> Layer:
+        layer = worker_layer(static, number, self._node_id, self._listeners)
+        return with_catalog(layer, self._directory)
+
+    def _serve(self, at: int, beats: Beats, stop_fd: int) -> int:
+        """Run one worker in this process, to its end; return its exit status."""
+        logs.name_worker(self._node_ids[at])
+        role = Role(at + 1, self._http, partial(beats.beat, at), stop_fd)
+        read = self._read
+        again = None if read is None else lambda: self._layer(read(), at + 1)
+        status = 0
+        try:
+            uvloop.run(serve(self._layers[at], again, self._fs, self._reports, role))
+        except (StartError, StopError) as error:
+            say(str(error), self._reports.log_format)
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return status
+
+    def _ready(self) -> None:
+        self._reports.service.ready(f"{len(self._layers)} workers accept connections")
+
+
+def run_workers(
+    static: Layer,
+    read: Callable[[], Layer] | None,
+    fs: RealFileSystem,
+    reports: Reports,
+    count: int,
+) -> None:
+    """Run the workers until SIGTERM or SIGINT.
+
+    Raises StartError when they cannot start, and StopError when they cannot stop cleanly.
+    """
+    try:
+        Fleet(static, read, fs, reports, count).run()
+    except (ConfigError, AddressError, MetadataError, StorageError) as error:
+        raise explained(error) from error

@@ -1,0 +1,192 @@
+"""Runs one broker in this process until a signal asks it to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.clock import SystemClock
+from odradek.broker.composition import Broker
+from odradek.broker.errors import MetadataError
+from odradek.broker.hosts.addresses import AddressError
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.process import logs
+from odradek.broker.process.code_memory import give_code_back
+from odradek.broker.process.service import ServiceSocket
+from odradek.broker.process.signals import Signals
+from odradek.config.effective import resolve_broker
+from odradek.config.errors import ConfigError
+from odradek.config.resolution import Layer
+from odradek.storage.errors import DiskFailure, StorageError
+from odradek.storage.real_files import RealFileSystem
+
+if TYPE_CHECKING:
+    from odradek.broker.web.server import HttpServer
+    from odradek.broker.workers.role import Role
+
+logger = logging.getLogger(__name__)
+
+_BEAT_S = 0.25
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is one line for a person."""
+
+
+class StopError(Exception):
+    """The broker could not stop cleanly; the message is one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The messages of the process to a person and to systemd, and their format."""
+
+    version: str
+    log_format: str
+    service: ServiceSocket
+
+    def ready(self, broker: Broker, role: Role | None) -> None:
+        """Print the line with the broker's addresses, and the line with its web page.
+
+        Workers have one web page, and one process that reports to systemd.
+        """
+        where = [str(one) for one in broker.server.listeners]
+        data = [str(directory.path) for directory in broker.directories]
+        line = f"odradek {self.version} accepts connections on {', '.join(where)}"
+        line += f", data in {', '.join(data)}"
+        if role is None:
+            self.service.ready(line)
+        self._print(line, listeners=where, data=data)
+        if broker.web is not None and (role is None or role.number == 1):
+            self._print(f"web page on {broker.web.url} (admin token: {self._token(broker.web)})")
+
+    def _token(self, web: HttpServer) -> str:
+        """Return the token if a person reads it; for a log, the name of the file that has it."""
+        if web.access.path is None:
+            return "that of odradek.admin.token"
+        if self.log_format != logs.JSON and sys.stdout.isatty():
+            return web.access.token
+        return f"in {web.access.path}"
+
+    def _print(self, line: str, **fields: object) -> None:
+        is_json = self.log_format == logs.JSON
+        print(logs.as_json(line, **fields) if is_json else line, flush=True)
+
+
+def say(line: str, log_format: str) -> None:
+    """Write to standard error why the broker has ended."""
+    if log_format == logs.JSON:
+        logger.error("%s", line)
+    else:
+        print(f"odradek: {line}", file=sys.stderr, flush=True)
+
+
+def _collect_garbage_from_now_on() -> None:
+    # Full collections need not search objects that live as long as the broker: that would hold up
+    # every client for a tenth of a second.
+    gc.freeze()
+    gc.enable()
+
+
+def _advice(cause: OSError) -> str:
+    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"let user {os.geteuid()} read and write there, or choose another log.dirs"
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room there, or choose another log.dirs"
+    return "choose another log.dirs, or check the disk"
+
+
+async def serve(
+    static: Layer,
+    read: Callable[[], Layer] | None,
+    fs: RealFileSystem,
+    reports: Reports,
+    role: Role | None = None,
+) -> None:
+    """Run a broker until it is asked to stop; with a role it is one of several workers.
+
+    `read` reads the settings again. Raises StartError and StopError.
+    """
+    # Loading a million offsets of groups makes no garbage, but would make Python search for it.
+    gc.disable()
+    stop_fd = None if role is None else role.stop_fd
+    signals = Signals(partial(say, log_format=reports.log_format), stop_fd)
+    broker = Broker(static, fs, SystemClock(), role)
+    await _start(broker)
+    broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
+    reports.ready(broker, role)
+    tasks = [
+        start_task("give code back", asyncio.to_thread(give_code_back)),
+        start_task("reload", _reload_when_asked(broker, read, signals, reports.service)),
+    ]
+    if role is not None:
+        tasks.append(start_task("beat", _beat(role)))
+    await signals.stop.wait()
+    for task in tasks[:2]:
+        task.cancel()
+    logger.info("stopping")
+    if role is None:
+        reports.service.stopping()
+    else:
+        await broker.hand_over(signals.all_stop.is_set)
+    try:
+        await broker.stop()
+    except StorageError as error:
+        raise StopError(f"not all was made durable, the next start recovers: {error}") from error
+
+
+async def _beat(role: Role) -> None:
+    """Show the supervisor that the event loop works."""
+    while True:
+        role.beat()
+        await asyncio.sleep(_BEAT_S)
+
+
+async def _start(broker: Broker) -> None:
+    try:
+        await broker.start()
+    except (ConfigError, AddressError, MetadataError, StorageError) as error:
+        raise explained(error) from error
+
+
+def explained(error: Exception) -> StartError:
+    """Return the error of a start as one line for a person, with the remedy."""
+    if isinstance(error, ConfigError):
+        return StartError("; ".join(error.problems))
+    if isinstance(error, AddressError):
+        return StartError(
+            f"{error}; choose other listeners or metrics.listener, "
+            "or stop the process that uses it"
+        )
+    if isinstance(error, DiskFailure):
+        return StartError(f"cannot use {error}; {_advice(error.cause)}")
+    return StartError(str(error))
+
+
+async def _reload_when_asked(
+    broker: Broker, read: Callable[[], Layer] | None, signals: Signals, service: ServiceSocket
+) -> None:
+    while await signals.reload.wait():
+        signals.reload.clear()
+        if read is None:
+            logger.warning("left the settings unchanged: there is no --config to read again")
+            continue
+        service.reloading()
+        try:
+            layer = read()
+            for warning in resolve_broker([layer]).warnings:
+                logger.warning("%s", warning)
+            await broker.reload(layer)
+        except (ConfigError, StorageError) as error:
+            logger.error("left the settings unchanged: %s", error)
+        else:
+            logger.info("read the settings again")
+        service.ready("accepts connections")

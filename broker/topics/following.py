@@ -1,0 +1,214 @@
+"""Follows the changes of the brokers that share the store, and gives partitions up.
+
+A topic appears, grows, is deleted, or gets another leader. A broker whose session has ended, or
+that hands partitions to another one, leads them no longer at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
+from odradek.broker.topics.live import LiveTopics
+from odradek.broker.topics.partitions import OfflinePartition, Partition, RemotePartition, Wanted
+from odradek.broker.topics.topic import Topic
+from odradek.config.errors import ConfigError
+from odradek.config.topic import TopicConfig
+from odradek.protocol.pacing import paced
+from odradek.storage.checkpoints import LeftLog
+from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class FollowingTopics(LiveTopics):
+    """The topics as all brokers change them. The event loop owns it."""
+
+    # Whether this broker has given up all partitions.
+    _has_resigned = False
+
+    # --- leadership -----------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        """Stop leading all partitions at once: the session of this broker has ended, or may have.
+
+        Their logs stay, for `restore`.
+        """
+        self._has_resigned = True
+        for topic in self:
+            if topic.record.leaders:
+                self._give_up(topic, topic.partitions)
+
+    def give_up(self, logs: Sequence[Log]) -> None:
+        """Stop leading some partitions at once; their logs stay, for `restore`."""
+        by_topic: dict[bytes, list[Log]] = {}
+        for log in logs:
+            by_topic.setdefault(log.topic_id, []).append(log)
+        for topic_id, given in by_topic.items():
+            self._give_up(self._by_id[topic_id], given)
+
+    def _give_up(self, topic: Topic, given: Sequence[Partition]) -> None:
+        own = [one for one in given if not isinstance(one, RemotePartition)]
+        if not own:
+            return
+        remote = [_without_leader(one, topic.record) for one in own]
+        topic = replace(topic, partitions=_merged(topic.partitions, remote))
+        self._publish(topic)
+        for resigned in self.on_resigned:
+            resigned([one for one in own if isinstance(one, Log)])
+        self._leaders_changed(topic)
+
+    async def restore(self) -> None:
+        """Lead again the partitions that this broker has given up, and that it still leads."""
+        self._has_resigned = False
+        for topic in self:
+            wanted = [
+                Wanted(topic.record, one.partition, topic.config, is_made=True)
+                for one in topic.partitions
+                if isinstance(one, RemotePartition) and self._leads(topic.record, one.partition)
+            ]
+            if wanted:
+                opened = await self._open_partitions(wanted)
+                present = self._by_id[topic.topic_id]
+                restored = replace(present, partitions=_merged(present.partitions, opened))
+                self._publish(restored)
+                self._leaders_changed(restored)
+
+    async def take_back(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
+        """Lead again the partitions that could not be handed over, unless all are given up.
+
+        `left` are the states in which their logs are closed.
+        """
+        self._left_here.update(left)
+        if not self._has_resigned:
+            await self.restore()
+
+    def higher_epochs(self) -> dict[tuple[bytes, int], int]:
+        """Return the epochs of logs that are later than the store has them.
+
+        They began at an unclean start, or before the store was shared.
+        """
+        return {
+            (topic.topic_id, log.partition): log.leader_epoch
+            for topic in self
+            if topic.record.leaders
+            for log in topic.logs
+            if log.leader_epoch > topic.record.leaders[log.partition].epoch
+        }
+
+    def note_epochs(self, epochs: Mapping[tuple[bytes, int], int]) -> None:
+        """Note that the store has these epochs now."""
+        self._note({key: replace(self._leader(key), epoch=one) for key, one in epochs.items()})
+
+    def note_targets(self, targets: Mapping[tuple[bytes, int], int]) -> None:
+        """Note that the store has these targets now."""
+        self._note({key: replace(self._leader(key), target=one) for key, one in targets.items()})
+
+    def _leader(self, key: tuple[bytes, int]) -> Leader:
+        topic_id, number = key
+        return self._by_id[topic_id].record.leaders[number]
+
+    def _note(self, changed: Mapping[tuple[bytes, int], Leader]) -> None:
+        for topic_id in dict.fromkeys(topic_id for topic_id, _ in changed):
+            topic = self._by_id[topic_id]
+            leaders = tuple(
+                changed.get((topic_id, number), one)
+                for number, one in enumerate(topic.record.leaders)
+            )
+            self._publish(replace(topic, record=replace(topic.record, leaders=leaders)))
+
+    # --- other brokers' changes -----------------------------------------------------------------
+
+    async def follow(
+        self,
+        records: Mapping[bytes, TopicRecord | None],
+        configs: Mapping[Resource, Mapping[str, str]],
+    ) -> None:
+        """Take over topics as other brokers have stored them, within a change.
+
+        A disk that refuses a partition takes it offline, as at the start.
+        """
+        present = [one for one in records.values() if one is not None and not one.is_deleting]
+        # First, since a new topic may have the name of one that is gone.
+        for topic_id in records.keys() - {one.topic_id for one in present}:
+            known = self._by_id.get(topic_id)
+            if known is not None:
+                await self._lose(known)
+        for record in present:
+            known = self._by_id.get(record.topic_id)
+            if known is None:
+                owner = Resource(ResourceType.TOPIC, record.name)
+                await self._gain(record, configs.get(owner, {}))
+            else:
+                await self._update(known, record)
+        for owner, overrides in paced(configs.items()):
+            topic = self.get(owner.name) if owner.type is ResourceType.TOPIC else None
+            if topic is not None and dict(topic.overrides) != dict(overrides):
+                self._reconfigure(topic, overrides, self._resolve(topic.name, overrides))
+
+    async def _gain(self, record: TopicRecord, overrides: Mapping[str, str]) -> None:
+        config = self._resolve(record.name, overrides)
+        wanted = [Wanted(record, number, config) for number in range(record.partition_count)]
+        topic = Topic(record, tuple(await self._open_partitions(wanted)), overrides, config)
+        self._grow(topic, is_new=True)
+        self._note_made(topic)
+        self._leaders_changed(topic)
+        logger.info("followed new topic=%s partitions=%d", record.name, record.partition_count)
+
+    async def _update(self, known: Topic, record: TopicRecord) -> None:
+        """Open the partitions that are new, or that this broker leads now; drop those it lost."""
+        changed = [
+            number
+            for number in range(record.partition_count)
+            if number >= len(known.partitions)
+            or known.record.leaders[number] != record.leaders[number]
+        ]
+        opened = await self._open_partitions(
+            [Wanted(record, one, known.config, is_made=record.is_made(one)) for one in changed]
+        )
+        known = self._by_id[record.topic_id]  # a disk may have failed meanwhile
+        topic = replace(known, record=record, partitions=_merged(known.partitions, opened))
+        if len(topic.partitions) > len(known.partitions):
+            self._grow(topic, is_new=False)
+        else:
+            self._publish(topic)
+        self._note_made(topic)
+        lost = [one for one in known.logs if one not in topic.logs]
+        if lost:
+            for resigned in self.on_resigned:
+                resigned(lost)
+        self._leaders_changed(topic)
+
+    async def _lose(self, topic: Topic) -> None:
+        self._withdraw(topic)
+        try:
+            await self._partitions.delete(topic.partitions)
+            self._store.note_removed([topic.topic_id])
+        except StorageError as error:  # the next start tries again
+            logger.error("could not delete logs topic=%s: %s", topic.name, error)
+        logger.info("followed deletion topic=%s", topic.name)
+        for deleted in self.on_deleted:
+            deleted(topic)
+
+    def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
+        """Return the settings of a topic; those of the broker if they do not fit here."""
+        try:
+            return self._configs.of_topic(overrides).config
+        except ConfigError as error:
+            logger.error("settings stored by another broker do not fit topic=%s: %s", name, error)
+            return self._configs.of_topic({}).config
+
+
+def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Return partitions of a topic by number; the changed ones take the place of the present."""
+    by_number = {one.partition: one for one in (*present, *changed)}
+    return tuple(by_number[number] for number in sorted(by_number))
+
+
+def _without_leader(one: Log | OfflinePartition, record: TopicRecord) -> RemotePartition:
+    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
+    return RemotePartition(one.topic, one.partition, leader)

@@ -1,0 +1,1 @@
+"""Several brokers of one machine, started and watched by one process."""
