@@ -1,4 +1,4 @@
-"""odradek cluster: the brokers of any Kafka; the beginning and end of a cluster of Odradek's."""
+"""odradek cluster: shows the brokers of any Kafka; changes clusters of Odradek's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from odradek.cli.answer import print_json
+from odradek.cli.ask import answer_or_exit, token_option, url_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.cluster_moves import export, init
 from odradek.cli.refusals import Act
@@ -16,7 +17,7 @@ from odradek.cli.words import count
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers of a cluster; begin or end one."""
+    """Show the brokers of a cluster, move partitions between them; begin or end a cluster."""
 
 
 cluster.add_command(init)
@@ -57,6 +58,46 @@ def brokers(as_json: bool, connection: Connection) -> None:
     if as_json:
         return print_json({"brokers": found["brokers"]})
     _print_brokers(found)
+
+
+@cluster.command()
+@url_option
+@json_option
+@token_option
+def rebalance(url: str, as_json: bool, token: str | None) -> None:
+    """Let the workers of each machine lead equal shares of its partitions.
+
+    Example: odradek cluster rebalance
+    """
+    _move(url, "/api/cluster/rebalance", {}, as_json, token)
+
+
+@cluster.command()
+@click.argument("broker", type=click.IntRange(min=0))
+@url_option
+@json_option
+@token_option
+def drain(broker: int, url: str, as_json: bool, token: str | None) -> None:
+    """Let the other workers of its machine lead the partitions of a BROKER.
+
+    Example: odradek cluster drain 2
+    """
+    _move(url, "/api/cluster/drain", {"broker": broker}, as_json, token)
+
+
+def _move(
+    url: str, path: str, parameters: dict[str, object], as_json: bool, token: str | None
+) -> None:
+    answer = answer_or_exit(url, path, parameters, post=True, token=token)
+    if as_json:
+        return print_json(answer)
+    moves = answer["moves"]
+    assert isinstance(moves, int)
+    click.echo(
+        f"{count(moves, 'partition')} on the way to another broker."
+        if moves
+        else "Nothing has to move."
+    )
 
 
 def _found(admin: Admin) -> dict[str, Any]:

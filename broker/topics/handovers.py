@@ -25,6 +25,7 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.members import NO_LEADER, Brokers, Leader
 from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.placement import fair_targets
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.errors import StorageError
@@ -130,6 +131,17 @@ class Handovers:
 
         await self._changes.run(change)
         self.look()
+
+    async def rebalance(self, without: int | None = None) -> int:
+        """Let brokers of one host lead equal shares; return the number of moves that begin.
+
+        With `without` that broker leads nothing afterwards. Raises MetadataError.
+        """
+        records = [topic.record for topic in self._topics]
+        targets = fair_targets(records, self._brokers, without)
+        if targets:
+            await self.assign(targets)
+        return len(targets)
 
     async def close(self) -> None:
         """Stop; a chunk that has begun is finished."""

@@ -6,7 +6,8 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from odradek.broker.metadata.members import Leader, Member
+from odradek.broker.metadata.members import NO_LEADER, Leader, Member
+from odradek.broker.metadata.store import TopicRecord
 
 
 def choose_leaders(
@@ -63,3 +64,34 @@ def spread_evenly(
             of_topic[topic, kept] += 1
         result.append(kept)
     return result
+
+
+def fair_targets(
+    topics: Iterable[TopicRecord], members: Iterable[Member], without: int | None = None
+) -> dict[tuple[bytes, int], int]:
+    """Return the partitions that have to move so that brokers of one host lead equal shares.
+
+    Each comes with its topic's id, and with the node id of the broker that is to lead it. With
+    `without` that broker's partitions move to the others of its host, and no others do.
+    """
+    alive = list(members)
+    hosts = {one.node_id: one.host for one in alive}
+    by_host: dict[str, list[tuple[TopicRecord, int]]] = {}
+    for record in topics:
+        for number, leader in enumerate(record.leaders):
+            if leader.node_id != NO_LEADER and hosts.get(leader.node_id) == leader.host:
+                by_host.setdefault(leader.host, []).append((record, number))
+    targets: dict[tuple[bytes, int], int] = {}
+    for host, partitions in by_host.items():
+        node_ids = [one.node_id for one in alive if one.host == host and one.node_id != without]
+        if not node_ids:
+            continue
+        present = [record.leaders[number].node_id for record, number in partitions]
+        names = [record.name for record, _ in partitions]
+        chosen = spread_evenly(list(zip(names, present, strict=True)), node_ids)
+        targets |= {
+            (record.topic_id, number): node_id
+            for (record, number), then, node_id in zip(partitions, present, chosen, strict=True)
+            if node_id != then and (without is None or then == without)
+        }
+    return targets

@@ -28,6 +28,7 @@ from odradek.broker.web.accepting import Acceptor
 from odradek.broker.web.access import Access, grant_access
 from odradek.broker.web.cleaner_routes import add_cleaner_routes
 from odradek.broker.web.cluster import add_cluster_routes
+from odradek.broker.web.cluster_moves import add_cluster_move_routes
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
 from odradek.broker.web.groups import add_group_routes
@@ -95,6 +96,7 @@ class HttpServer:
         add_cluster_routes(app, broker, self._lists)
         add_topic_routes(app, broker, self._lists)
         add_group_routes(app, broker, self._lists)
+        add_cluster_move_routes(app, broker, self.access)
         add_record_routes(app, broker, self._reads)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         self._sockets: Sequence[socket.socket] = ()

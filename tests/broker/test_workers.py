@@ -28,6 +28,7 @@ from odradek.storage.real_files import RealFileSystem
 from tests.broker.kafka_peer import Peer
 from tests.broker.siege import SETTINGS, Sender, Siege, read_all
 from tests.broker.workers import Workers, workers
+from tests.cli.commands import Commands
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -227,6 +228,24 @@ def test_a_partition_moves_to_another_worker_by_request(start: Callable[..., Wor
             "the move has ended",
         )
     assert is_all_there(broker, sender, "t", 2)
+
+
+def test_a_worker_is_drained_and_gets_its_share_back(start: Callable[..., Workers]) -> None:
+    broker = start(2)
+    create(broker, "t", 6)
+    sender = send(broker, "t", 6)
+    commands = Commands(broker.bootstrap)
+    url = ("--url", broker.http)
+    assert "on the way" in commands.shown("cluster", "drain", "2", *url)
+    wait_until(lambda: set(leaders(broker, "t").values()) == {1}, "the other one leads")
+    assert is_all_there(broker, sender, "t", 6)
+    assert "on the way" in commands.shown("cluster", "rebalance", *url)
+    wait_until(lambda: Counter(leaders(broker, "t").values()) == {1: 3, 2: 3}, "both lead")
+    wait_until(
+        lambda: commands.document("cluster", "rebalance", *url)["moves"] == 0, "all have moved"
+    )
+    assert "Nothing has to move" in commands.shown("cluster", "rebalance", *url)
+    assert is_all_there(broker, sender, "t", 6)
 
 
 def test_nothing_is_lost_when_all_processes_are_killed(start: Callable[..., Workers]) -> None:
