@@ -13,6 +13,7 @@ from enum import IntEnum
 from odradek.broker.catalog.registrations import absent_members
 from odradek.broker.catalog.sessions import Session, open_sessions
 from odradek.broker.catalog.statements import CatalogStatements
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
@@ -40,6 +41,10 @@ class Kind(IntEnum):
 
 
 Change = tuple[Kind, str]
+
+
+class WentBack(MetadataError):
+    """The catalog lacks changes that this broker knows: it is a stale copy."""
 
 
 def topic(topic_id: bytes) -> Change:
@@ -130,6 +135,29 @@ def id_of(connection: Connection, revision: int) -> str | None:
         "SELECT id FROM change WHERE revision = ? AND place = 0", (revision,)
     )
     return str(rows[0][0]) if rows else None
+
+
+def check_past(
+    connection: Connection, address: str, revision: int, known: tuple[int, str]
+) -> None:
+    """Raise WentBack unless a catalog of some revision has the last change that a broker knows.
+
+    `known` are the revision and the id of that change.
+    """
+    known_revision, known_id = known
+    if not known_revision:
+        return
+    if revision - known_revision >= KEPT_CHANGES:
+        raise WentBack(
+            f"this broker has not followed the catalog {address} for too many changes: start it "
+            "again"
+        )
+    if revision < known_revision or id_of(connection, known_revision) != known_id:
+        raise WentBack(
+            f"the catalog {address} lacks change {known_revision}, which this broker knows; its "
+            f"own last one is {revision}. It is a stale copy: bring the current one back, or "
+            "start this broker again to go on from the copy"
+        )
 
 
 def _owner(key: str) -> Resource:

@@ -34,7 +34,6 @@ from odradek.broker.catalog.sessions import (
     sessions_of,
 )
 from odradek.broker.catalog.statements import CatalogStatements, Partition
-from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
@@ -49,10 +48,6 @@ from odradek.broker.metadata.store import (
 from odradek.storage.checkpoints import LeftLog
 
 T = TypeVar("T")
-
-
-class WentBack(MetadataError):
-    """The catalog lacks changes that this broker knows: it is a stale copy."""
 
 
 class CatalogStore:
@@ -75,12 +70,13 @@ class CatalogStore:
         self._made: set[Partition] = set()
         self._removed: set[bytes] = set()
         self._host = ""
-        self._revision, self._change_id = 0, ""
+        # The revision that memory has, and the id of its change.
+        self._known = 0, ""
         self.session_epoch = 0
 
     @property
     def revision(self) -> int:
-        return self._revision
+        return self._known[0]
 
     @property
     def is_shared(self) -> bool:
@@ -196,7 +192,7 @@ class CatalogStore:
             return metadata, *self._head(connection)
 
         metadata, revision, change_id = await self._main.read(work)
-        self._revision, self._change_id = revision, change_id
+        self._known = revision, change_id
         return metadata
 
     async def settle(self) -> None:
@@ -205,10 +201,12 @@ class CatalogStore:
     async def has_news(self) -> bool:
         """Return whether others have changed the metadata. Raises WentBack."""
 
+        known = self._known  # the thread must not see one that memory gets meanwhile
+
         def work(connection: Connection) -> bool:
             revision, _ = self._head(connection)
-            self._check_past(connection, revision)
-            return revision != self._revision
+            changes.check_past(connection, self.address, revision, known)
+            return revision != known[0]
 
         return await self._side.read(work)
 
@@ -218,18 +216,20 @@ class CatalogStore:
         The caller puts them into memory, then calls `advance`. Raises WentBack.
         """
 
+        known = self._known
+
         def work(connection: Connection) -> tuple[int, str, News] | None:
             revision, change_id = self._head(connection)
-            self._check_past(connection, revision)
-            if revision == self._revision:
+            changes.check_past(connection, self.address, revision, known)
+            if revision == known[0]:
                 return None
-            return revision, change_id, changes.read(connection, self._revision)
+            return revision, change_id, changes.read(connection, known[0])
 
         return await self._side.read(work)
 
     def advance(self, revision: int, change_id: str) -> None:
         """Note the revision that memory has now."""
-        self._revision, self._change_id = revision, change_id
+        self._known = revision, change_id
 
     # --- brokers that share a host -------------------------------------------------------------
 
@@ -332,13 +332,13 @@ class CatalogStore:
     async def _change(
         self, work: Callable[[CatalogStatements], T], changed: Iterable[Change]
     ) -> T:
-        made, removed = frozenset(self._made), frozenset(self._removed)
+        made, removed, known = frozenset(self._made), frozenset(self._removed), self._known
 
         def transact(connection: Connection) -> tuple[T, int, str]:
             check_session(connection, self.session_epoch)
             revision, _ = self._head(connection)
-            self._check_past(connection, revision)
-            if revision != self._revision:
+            changes.check_past(connection, self.address, revision, known)
+            if revision != known[0]:
                 raise OutOfDate
             statements = CatalogStatements(connection)
             result = work(statements)
@@ -360,20 +360,3 @@ class CatalogStore:
     def _head(self, connection: Connection) -> tuple[int, str]:
         ((revision,),) = connection.execute("SELECT number FROM revision")
         return revision, changes.id_of(connection, revision) or ""
-
-    def _check_past(self, connection: Connection, revision: int) -> None:
-        """Raise WentBack unless the catalog has the last change that memory has."""
-        if not self._revision:
-            return
-        if revision - self._revision >= changes.KEPT_CHANGES:
-            raise WentBack(
-                f"this broker has not followed the catalog {self.address} for too many changes: "
-                "start it again"
-            )
-        has_it = changes.id_of(connection, self._revision) == self._change_id
-        if revision < self._revision or not has_it:
-            raise WentBack(
-                f"the catalog {self.address} lacks change {self._revision}, which this broker "
-                f"knows; its own last one is {revision}. It is a stale copy: bring the current "
-                "one back, or start this broker again to go on from the copy"
-            )

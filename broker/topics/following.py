@@ -13,6 +13,7 @@ from dataclasses import replace
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
+from odradek.broker.topics.names import INTERNAL
 from odradek.broker.topics.partitions import OfflinePartition, Partition, RemotePartition, Wanted
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
@@ -133,6 +134,8 @@ class FollowingTopics(LiveTopics):
         A disk that refuses a partition takes it offline, as at the start.
         """
         present = [one for one in records.values() if one is not None and not one.is_deleting]
+        # Coordinators come first: clients of all topics wait for them.
+        present.sort(key=lambda one: one.name not in INTERNAL)
         # First, since a new topic may have the name of one that is gone.
         for topic_id in records.keys() - {one.topic_id for one in present}:
             known = self._by_id.get(topic_id)

@@ -108,9 +108,11 @@ class Handovers:
             for log in topic.logs:
                 given[log] = min(neighbours, key=lambda one: led[one])
                 led[given[log]] += 1
+        count = 0
         for chunk in _chunks(list(given.items())):
             if not must_stop():
-                await self._hand_over(dict(chunk))
+                count += await self._hand_over(dict(chunk))
+        logger.info("handed over partitions=%d of=%d", count, len(given))
 
     def refuse(self, leader: Leader, node_id: int) -> None:
         """Raise Refusal for a broker that cannot lead a partition with such a leader."""
@@ -170,14 +172,18 @@ class Handovers:
         }
 
     async def _run(self) -> None:
+        count = 0
         while due := self._due():
             (first, *_) = _chunks(list(due.items()))
-            if not await self._hand_over(dict(first)):
+            changed = await self._hand_over(dict(first))
+            count += changed
+            if not changed:
                 await asyncio.sleep(_RETRY_S)
+        logger.info("handed over partitions=%d", count)
         self._task = None
 
-    async def _hand_over(self, given: Mapping[Log, int]) -> bool:
-        """Hand over some logs; return whether one has changed hands."""
+    async def _hand_over(self, given: Mapping[Log, int]) -> int:
+        """Hand over some logs; return the number of those that have changed hands."""
         ready = {log: one for log, one in given.items() if not self._moves.is_moving(log)}
         try:
             await asyncio.gather(
@@ -190,7 +196,7 @@ class Handovers:
             for log in ready:
                 self._cleaner.resume(log.topic, log.partition)
 
-    async def _exchange(self, given: Mapping[Log, int]) -> bool:
+    async def _exchange(self, given: Mapping[Log, int]) -> int:
         """Close logs, and let others lead their partitions, within a change."""
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
@@ -205,14 +211,13 @@ class Handovers:
         except MetadataError as error:
             logger.error("could not hand over partitions, serving them again: %s", error)
         if changed:
-            logger.info("handed over partitions=%d", len(changed))
             assert self._changes.follow is not None, "brokers that share a host share a catalog"
             await self._changes.follow()
         kept = {(log.topic_id, log.partition): one for log, one in left.items()}
         for one in changed:
             del kept[one]
         await self._topics.take_back(kept)
-        return bool(changed)
+        return len(changed)
 
     async def _flush(self, logs: Sequence[Log]) -> None:
         try:

@@ -7,22 +7,26 @@ import itertools
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.processes import ROOT
+from odradek.broker.catalog.changes import WentBack
 from odradek.broker.catalog.engines import CatalogAway, Engine, open_engine
 from odradek.broker.catalog.sessions import SessionClosed
-from odradek.broker.catalog.store import CatalogStore, WentBack
+from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.members import Endpoint, Leader, Member
+from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
     Metadata,
     Resource,
@@ -35,6 +39,7 @@ from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.support.postgresql import PASSWORD, Postgresql
 
+T = TypeVar("T")
 LEASE_MS = 60_000
 NEW = Metadata("a-cluster", (), {})
 TOPIC = Resource(ResourceType.TOPIC, "orders")
@@ -338,6 +343,45 @@ def test_brokers_that_start_at_once_make_one_catalog(catalog: Catalog) -> None:
         for store in stores:
             assert (await store.load()).cluster_id == "a-cluster"
             await store.close()
+
+    run(use)
+
+
+class Late:
+    """A connection that looks at the catalog, then waits before it does its work."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.has_looked, self.may_go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        def look_and_wait(connection: Connection) -> T:
+            connection.execute("SELECT number FROM revision")
+            self.has_looked.set()
+            assert self.may_go_on.wait(60)
+            return work(connection)
+
+        return self._engine.read(look_and_wait)
+
+
+def test_a_change_of_its_own_is_no_news_to_a_broker_that_looks_meanwhile(
+    catalog: Catalog,
+) -> None:
+    """The broker's thread sees the catalog before the change, and memory has it by then."""
+
+    async def use() -> None:
+        async with catalog.joined() as store:
+            await store.create_topics([(topic(), {})])
+            late = Late(catalog.engine())
+            store._side.engine = late  # type: ignore[assignment]
+            looking = asyncio.create_task(store.has_news())
+            await asyncio.to_thread(late.has_looked.wait, 60)
+            await store.replace_configs({TOPIC: {"retention.ms": "1"}})
+            late.may_go_on.set()
+            assert not await looking
 
     run(use)
 

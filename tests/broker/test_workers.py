@@ -204,7 +204,7 @@ def test_a_worker_that_is_asked_to_stop_hands_over_first(start: Callable[..., Wo
     broker.send(2, signal.SIGTERM)
     wait_until(lambda: broker.pid_of(2) != before, "another one is started")
     assert is_all_there(broker, sender, "t", 4)
-    assert "handed over partitions=2" in broker.log_text()
+    assert "handed over partitions=2 of=2" in broker.log_text()
     assert "cut a tail" not in broker.log_text() and "re-reading" not in broker.log_text()
 
 
