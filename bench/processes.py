@@ -152,6 +152,7 @@ class KafkaProcess:
     settings: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = ()  # names of settings below that are left out
     flags: Sequence[str] = ()  # of Java, in addition to the flags of Kafka's own script
+    cluster_id: str = ""  # of the cluster that it joins, "" for one of its own
     port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -200,8 +201,8 @@ class KafkaProcess:
         properties.write_text("".join(lines))
         if not self.data.exists():
             # The id must not begin with a dash: the tool would take it for an option.
-            cluster_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
-            format_it = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
+            new_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
+            format_it = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id or new_id]
             kafka_tool([*format_it, "-c", str(properties)])
         own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=WARN", "-Dcleaner.level=INFO"]

@@ -57,7 +57,7 @@ class Clustering:
         Raises MetadataError or StorageError.
         """
         broker, fs = self._broker, self._broker.fs
-        has_files = await self._open_store()
+        await self._open_store()
         broker.stopping.push_async_callback(self.store.close)
         metadata = await self.store.load()
         if self._is_new:
@@ -67,7 +67,7 @@ class Clustering:
         own = self._own()
         self.brokers = Brokers(own)
         if not isinstance(self.store, SqliteMetadata):
-            metadata = await self._join(self.store, own, has_files=has_files)
+            metadata = await self._join(self.store, own)
         if self._is_new:
             metadata = await self._reconstruct(own)
         await self.store.settle()
@@ -149,8 +149,7 @@ class Clustering:
         """Return the problems that an operator has to look at."""
         return self._membership.problems() if self._membership is not None else []
 
-    async def _open_store(self) -> bool:
-        """Open the store; return whether files have metadata that is in a catalog now."""
+    async def _open_store(self) -> None:
         broker, fs, paths = self._broker, self._broker.fs, self._paths
         given, url = self._static.odradek_cluster_id, self._config.odradek_catalog_url
 
@@ -160,28 +159,28 @@ class Clustering:
         if not url:
             self.store = SqliteMetadata(fs, paths, cluster_id)
             self._is_new = self.store.is_new
-            return False
+            return
+        from odradek.broker.catalog.moving_in import has_own, move_in
         from odradek.broker.catalog.opening import open_catalog
 
-        self.store, self._is_new, has_files = await open_catalog(
-            fs, paths, url, cluster_id, lambda: encode_uuid(broker.new_id())
+        if has_own(fs, paths):
+            await move_in(fs, paths, url, self._static.node_id)
+        self.store, self._is_new = await open_catalog(
+            url, cluster_id, lambda: encode_uuid(broker.new_id())
         )
-        return has_files
 
-    async def _join(self, store: CatalogStore, own: Member, *, has_files: bool) -> Metadata:
-        from odradek.broker.catalog.opening import retire_files
+    async def _join(self, store: CatalogStore, own: Member) -> Metadata:
+        from odradek.broker.catalog.moving_in import mark_moved
 
         self._joined_at = asyncio.get_running_loop().time()
         await store.join(
             own,
             self._config.broker_session_timeout_ms,
-            adopts=has_files,
             shares_host=self._broker.role is not None,
         )
-        if has_files:
-            retire_files(self._broker.fs, self._paths)
+        mark_moved(self._broker.fs, self._paths)
         metadata = await store.load()
-        self.brokers.follow(await store.members())
+        self.brokers.follow(await store.members(), await store.absent())
         return metadata
 
     async def _reconstruct(self, own: Member) -> Metadata:

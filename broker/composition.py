@@ -43,6 +43,7 @@ from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import ELR, Features
 from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.registrations import Registrations
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.exposure import tell_open_listeners
@@ -228,6 +229,7 @@ class Broker:
         self.stopping.callback(self.security.close)
         self.security.start()
         self.producer_ids = ProducerIds(self.store)
+        self.registrations = Registrations(self.brokers, self.store, self.changes)
         self.features = Features(metadata.features, self.store, self.changes, self.node_id)
         self.configs.min_isr_is_fixed = lambda: ELR in self.features.finalized
         self.telemetry = self._make_telemetry()

@@ -22,6 +22,7 @@ from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
 from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.registrations import Registrations
 from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.produce.batch_checks import BatchChecks
 from odradek.broker.security.composition import Security
@@ -69,6 +70,7 @@ class Services(Protocol):
         """The topics, settings and rights, as stored."""
 
     brokers: Brokers
+    registrations: Registrations
     configs: Configs
     features: Features
     producer_ids: ProducerIds

@@ -1,4 +1,4 @@
-"""odradek cluster: shows the brokers of any Kafka, and moves partitions between Odradek's."""
+"""odradek cluster: shows the brokers of any Kafka; changes clusters of Odradek's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import click
 from odradek.cli.answer import print_json
 from odradek.cli.ask import answer_or_exit, token_option, url_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.cluster_moves import export, init
 from odradek.cli.refusals import Act
 from odradek.cli.words import count
 
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers of a cluster, and move partitions between them."""
+    """Show the brokers of a cluster, move partitions between them; begin or end a cluster."""
+
+
+cluster.add_command(init)
+cluster.add_command(export)
 
 
 @cluster.command()

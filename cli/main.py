@@ -22,7 +22,7 @@ _COMMANDS = {
     ),
     "cluster": (
         "odradek.cli.cluster:cluster",
-        "Show the brokers of a cluster, and move partitions between them.",
+        "Show the brokers of a cluster, move partitions between them; begin or end a cluster.",
     ),
     "completion": (
         "odradek.cli.completion:completion",

@@ -15,7 +15,8 @@ _SQLITE = "sqlite"
 _SCHEMES = (_SQLITE, "postgresql", "postgres")
 
 
-def _check_url(name: str, value: Value) -> None:
+def check_url(name: str, value: Value) -> None:
+    """Raise ConfigError for a value that is no address of a catalog."""
     # The error does not quote the value, which may hold a password.
     try:
         url = urlsplit(str(value).strip())
@@ -36,7 +37,7 @@ class CatalogConfig:
     odradek_catalog_url: password | None = option(
         URL,
         default=None,
-        valid=Validator("postgresql://…, sqlite:///path", _check_url),
+        valid=Validator("postgresql://…, sqlite:///path", check_url),
         doc="The database with the metadata of a cluster of brokers: "
         "postgresql://user@host:port/database, or sqlite:///path for brokers of one "
         "machine. Without one the broker is alone, and keeps the metadata in its log directories.",

@@ -22,8 +22,8 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-# Odradek's own, in the same format: the leader epochs from which adopted logs continue. The file
-# exists from the adoption of Kafka's data to the end of the first run.
+# Odradek's own, in the same format: the leader epochs from which logs continue. The file exists
+# from the adoption of Kafka's data, or the export from a catalog, to the end of the first run.
 ADOPTED_EPOCHS = "odradek-adopted-epoch-checkpoint"
 
 _VERSION = "0"

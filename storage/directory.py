@@ -6,7 +6,7 @@
       meta.properties                    cluster, node and directory ids
       cleaner-offset-checkpoint  recovery-point-offset-checkpoint
       log-start-offset-checkpoint  replication-offset-checkpoint
-      odradek-adopted-epoch-checkpoint   from the adoption of Kafka's data to the first stop
+      odradek-adopted-epoch-checkpoint   from an adoption or an export to the first stop
       orders-0/                          a partition: topic, dash, number
       orders-1.2f0c…-delete/             a deleted partition, to be removed
       orders-2.81d7…-future/             an unfinished copy of a partition (storage.moving)

@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
 import yaml
+
+from bench.processes import OdradekProcess, free_port
+from odradek.config.effective import resolve_broker
+from odradek.config.layers import from_environment
+from odradek.config.resolution import Layer, Source
+from tests.broker.catalogs import new_database as new_database
+from tests.broker.catalogs import postgresql as postgresql
+from tests.cli.commands import Commands
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging"
@@ -22,6 +33,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXAMPLES = re.findall(r"^#\s+docker compose run --rm (\S+) (.*)$", TEXT, re.MULTILINE)
 JOBS = {"publish", "materialize", "audit"}
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
+MEMBERS = sorted(name for name in BUILT if SERVICES[name].get("profiles") == ["cluster"])
 MONITORING = {name for name, one in SERVICES.items() if one.get("profiles") == ["monitoring"]}
 
 
@@ -38,7 +50,7 @@ def test_named_stages_images_and_volumes_exist() -> None:
             assert service["build"]["target"] in targets, name
         else:
             # A tag can be moved to another image, a digest cannot.
-            tag = r"[\w/]+:v?\d+\.\d+\.\d+"
+            tag = r"[\w/]+:v?\d+\.\d+(\.\d+)?"
             assert re.fullmatch(rf"{tag}@sha256:[0-9a-f]{{64}}", service["image"]), name
         assert set(service.get("depends_on", ())) <= set(SERVICES), name
         for volume in service["volumes"]:
@@ -75,6 +87,71 @@ def test_the_image_listens_where_it_says_and_not_as_root() -> None:
     assert re.findall(r"^USER (.*)$", broker, re.M) == ["odradek"]
 
 
+def _wholes(name: str) -> dict[str, str]:
+    """Return the environment of a broker of the cluster, with that of its image."""
+    block = DOCKERFILE[DOCKERFILE.index("FROM base AS broker") :]
+    image = dict(re.findall(r"(KAFKA_\w+)=(\S+)", block))
+    return {**image, **SERVICES[name]["environment"]}
+
+
+def test_brokers_of_the_cluster_are_found_by_each_other_and_by_clients() -> None:
+    assert MEMBERS == ["broker-1", "broker-2", "broker-3"]
+    brokers = {}
+    for name in MEMBERS:
+        found = from_environment(_wholes(name))
+        settings = {key: text for key, (text, _) in found.items()}
+        config = resolve_broker([Layer(Source.STATIC_BROKER, settings)]).config
+        brokers[config.node_id] = name
+        assert str(config.node_id) == name[-1]
+        # The first listener is that of the brokers among themselves, and of other containers.
+        assert settings["inter.broker.listener.name"] == config.bound_endpoints[0].name
+        bound, advertised = config.bound_endpoints, config.advertised_endpoints
+        assert [one.protocol for one in bound] == ["PLAINTEXT", "PLAINTEXT"]
+        assert (advertised[0].host, advertised[0].port) == (name, bound[0].port)
+        published = _published(SERVICES[name])
+        assert advertised[1].host == "localhost"
+        assert f"127.0.0.1:{advertised[1].port}:{bound[1].port}" in published
+        assert any(one.endswith(":9308") for one in published)
+        assert SERVICES[name]["volumes"] == [f"data-{config.node_id}:/data"]
+        url = urlsplit(settings["odradek.catalog.url"])
+        catalog = SERVICES[str(url.hostname)]
+        assert catalog["environment"]["POSTGRES_USER"] == url.username
+        assert catalog["environment"]["POSTGRES_DB"] == url.path[1:]
+        condition = {"condition": "service_healthy"}
+        assert SERVICES[name]["depends_on"] == {url.hostname: condition}
+        assert catalog["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
+        assert "ports" not in catalog
+    assert sorted(brokers) == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_brokers_with_the_environments_of_the_cluster_are_one(
+    tmp_path: Path, new_database: str
+) -> None:
+    ports = {name: (free_port(), free_port()) for name in MEMBERS}
+    with ExitStack() as stack:
+        brokers = []
+        for name in MEMBERS:
+            inner, outer = ports[name]
+            environment = _wholes(name)
+            places = {
+                "0.0.0.0:19092": f"127.0.0.1:{inner}", f"{name}:19092": f"127.0.0.1:{inner}",
+                "0.0.0.0:9092": f"127.0.0.1:{outer}", f"localhost:909{2 + int(name[-1])}":
+                f"127.0.0.1:{outer}", "/data": str(tmp_path / name),
+                environment["KAFKA_ODRADEK_CATALOG_URL"]: new_database,
+            }  # fmt: skip
+            for old, new in places.items():
+                environment = {key: text.replace(old, new) for key, text in environment.items()}
+            one = OdradekProcess(tmp_path, environment=environment, is_bare=True, port=outer)
+            stack.callback(one.stop)
+            one.start()
+            brokers.append(one)
+        commands = Commands(brokers[0].bootstrap)
+        wait_until(lambda: len(commands.document("cluster", "status")["brokers"]) == len(MEMBERS))
+        found = commands.document("cluster", "status")["brokers"]
+        assert [one["address"] for one in found] == [one.bootstrap for one in brokers]
+
+
 def _published(service: dict[str, Any], **environment: str) -> list[str]:
     """Return a service's ports as Compose reads them, address:port:port."""
 
@@ -87,7 +164,8 @@ def _published(service: dict[str, Any], **environment: str) -> list[str]:
 def test_each_port_is_published_once_and_on_this_machine_alone() -> None:
     published = [port for one in SERVICES.values() for port in _published(one)]
     assert len(set(published)) == len(published)
-    ports = ("9092:9092", "9308:9308", "9090:9090", "3000:3000")
+    ports = {"9092:9092", "9308:9308", "9090:9090", "3000:3000"}
+    ports |= {f"{9092 + n}:9092" for n in (1, 2, 3)} | {f"{9308 + n}:9308" for n in (1, 2, 3)}
     assert {f"127.0.0.1:{port}" for port in ports} == set(published)
 
 
@@ -132,7 +210,7 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     assert done.stdout.count("rules found") == len(alerts)
 
 
-@pytest.mark.parametrize("name", sorted(set(BUILT) - {"broker", "spark-master"}))
+@pytest.mark.parametrize("name", sorted(set(BUILT) - {"broker", "spark-master", *MEMBERS}))
 def test_addresses_are_those_of_services(name: str) -> None:
     service = SERVICES[name]
     words = " ".join([*service.get("entrypoint", ()), *service.get("command", ())])

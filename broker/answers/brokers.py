@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
+from odradek.broker.metadata.features import ELR
 from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.services import Services
 from odradek.broker.topics.partitions import OfflinePartition, Partition, RemotePartition
 from odradek.protocol.errors import ErrorCode
 
@@ -14,22 +16,27 @@ from odradek.protocol.errors import ErrorCode
 class Placement:
     """The leader of a partition, its one replica, and the replica if it is offline.
 
+    While the replica's broker is away, it is not in sync, but eligible to lead again (KIP-966).
     Many answers share it, so its lists are never changed.
     """
 
     leader_id: int
     replicas: list[int]
     offline: list[int]
+    in_sync: list[int]
+    eligible: list[int] = field(default_factory=list)
     error: ErrorCode = ErrorCode.NONE
 
 
 class Placements:
     """Finds the brokers of partitions, as this broker sees them."""
 
-    def __init__(self, node_id: int) -> None:
-        self._own = Placement(node_id, [node_id], [])
+    def __init__(self, node_id: int, *, has_eligible: bool) -> None:
+        """Without `has_eligible`, the last replica of a partition stays in sync."""
+        self._has_eligible = has_eligible
+        self._own = Placement(node_id, [node_id], [], [node_id])
         # It is the leader all the same, so that clients ask it and get the error.
-        self._broken = Placement(node_id, [node_id], [node_id])
+        self._broken = Placement(node_id, [node_id], [node_id], [node_id])
         self._others: dict[tuple[int, int], Placement] = {}
 
     def of(self, partition: Partition) -> Placement:
@@ -42,12 +49,21 @@ class Placements:
 
     def _add(self, leader_id: int, replica: int) -> Placement:
         offline = [] if leader_id == replica else [replica]
-        error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
-        made = self._others[leader_id, replica] = Placement(leader_id, [replica], offline, error)
+        one = [replica]
+        made = Placement(leader_id, one, offline, one)
+        if leader_id == NO_LEADER:
+            in_sync, eligible = ([], one) if self._has_eligible else (one, [])
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+            made = Placement(leader_id, one, offline, in_sync, eligible, error)
+        self._others[leader_id, replica] = made
         return made
 
 
 @cache
-def placements(node_id: int) -> Placements:
+def _placements(node_id: int, has_eligible: bool) -> Placements:
+    return Placements(node_id, has_eligible=has_eligible)
+
+
+def placements(services: Services) -> Placements:
     """Return the placements as a broker sees them."""
-    return Placements(node_id)
+    return _placements(services.node_id, ELR in services.features.finalized)

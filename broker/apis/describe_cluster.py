@@ -7,6 +7,7 @@ Versions 0 to 2. All are flexible. v1: the type of endpoints (KIP-919). v2: fenc
 from __future__ import annotations
 
 from odradek.broker.context import RequestContext
+from odradek.broker.metadata.members import Address
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_cluster import (
@@ -33,21 +34,27 @@ def handle(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"Unsupported endpoint type {request.endpoint_type}",
         )
+    brokers = [_broker(one) for one in services.brokers.addresses(context.listener)]
+    if request.include_fenced_brokers:
+        absent = services.brokers.absent_addresses(context.listener)
+        brokers += [_broker(one, is_fenced=True) for one in absent]
+        brokers.sort(key=lambda one: one.broker_id)
     response = DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
         cluster_id=services.cluster_id,
         controller_id=services.brokers.controller_id,
-        brokers=[
-            DescribeClusterBroker(
-                broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack
-            )
-            for one in services.brokers.addresses(context.listener)
-        ],
+        brokers=brokers,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.cluster_operations()
     return response
+
+
+def _broker(at: Address, *, is_fenced: bool = False) -> DescribeClusterBroker:
+    return DescribeClusterBroker(
+        broker_id=at.node_id, host=at.host, port=at.port, rack=at.rack, is_fenced=is_fenced
+    )
 
 
 def _refusal(code: ErrorCode, message: str) -> DescribeClusterResponse:

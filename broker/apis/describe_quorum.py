@@ -1,9 +1,11 @@
-"""DescribeQuorum (55): the voters of the metadata. Here the one broker is the only voter.
+"""DescribeQuorum (55): the voters of the metadata. Here one broker is the only voter.
 
 Kafka's metadata is a log, partition 0 of __cluster_metadata, whose voters are the controllers.
 Here it is a database in which every change has a number: that stands for the end of the log.
 The broker answers as a node that is broker and controller at once, has led from the start and
-waits for no other voter.
+waits for no other voter. Of several brokers that share a catalog, each may change it: all of them
+name the one with the lowest id as the leader, and the others as observers, which follow within
+100 ms. When they did last is not known here.
 
 Versions 0 to 2. All are flexible. v1: the times of each replica's last fetch and last state
 without lag (KIP-836). v2: error messages, directory ids, addresses of controllers (KIP-853).
@@ -43,21 +45,25 @@ def handle(
         )
     if not _asks_for_metadata(request.topics):
         return DescribeQuorumResponse(topics=[_unknown(topic) for topic in paced(request.topics)])
-    now_ms, node_id = services.clock.now_ms(), services.config.node_id
-    revision = services.store.revision
-    host, port = context.advertised()
+    now_ms, revision = services.clock.now_ms(), services.store.revision
+    leader, *followers = services.brokers
+    address = services.brokers.address(leader.node_id, context.listener)
+    name = context.listener.name
     state = PartitionData(
-        leader_id=node_id,
+        leader_id=leader.node_id,
         leader_epoch=_LEADER_EPOCH,
         high_watermark=revision,
         error_message="",
         current_voters=[
             ReplicaState(
-                replica_id=node_id,
+                replica_id=leader.node_id,
                 log_end_offset=revision,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
             )
+        ],
+        observers=[
+            ReplicaState(replica_id=one.node_id, log_end_offset=revision) for one in followers
         ],
     )
     return DescribeQuorumResponse(
@@ -65,8 +71,10 @@ def handle(
         topics=[TopicData(topic_name=topic_names.CLUSTER_METADATA, partitions=[state])],
         nodes=[
             Node(
-                node_id=node_id,
-                listeners=[Listener(name=context.listener.name, host=host, port=port)],
+                node_id=leader.node_id,
+                listeners=[Listener(name=name, host=address.host, port=address.port)]
+                if address is not None
+                else [],
             )
         ],
     )

@@ -8,7 +8,7 @@ Version 0 only.
 
 from __future__ import annotations
 
-from odradek.broker.answers.brokers import placements
+from odradek.broker.answers.brokers import Placements, placements
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.java import hash_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
@@ -47,6 +47,7 @@ def handle(
     hidden = hash_order(hash_order(hidden, len(wanted), pace=paced), pace=paced)
     wanted = [name for name in paced(wanted) if name in permitted]
     limit = services.config.max_request_partition_size_limit
+    places = placements(services)
     room = max(min(request.response_partition_limit, limit), 1)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in paced(wanted):
@@ -59,7 +60,7 @@ def handle(
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         partitions = topic.partitions[first : first + room]
-        response.topics.append(_describe(topic, partitions, services.config.node_id))
+        response.topics.append(_describe(topic, partitions, places))
         end = first + len(partitions)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -79,9 +80,9 @@ def _order(name: str) -> bytes:
 
 
 def _describe(
-    topic: Topic, partitions: tuple[Partition, ...], node_id: int
+    topic: Topic, partitions: tuple[Partition, ...], places: Placements
 ) -> DescribeTopicPartitionsResponseTopic:
-    placed_at = placements(node_id).of
+    placed_at = places.of
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
@@ -89,15 +90,14 @@ def _describe(
         is_internal=topic.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=(placed := placed_at(one)).error,
+                error_code=0,  # as in Kafka, even without a leader
                 partition_index=one.partition,
-                leader_id=placed.leader_id,
+                leader_id=(placed := placed_at(one)).leader_id,
                 leader_epoch=one.leader_epoch,
                 replica_nodes=placed.replicas,
-                isr_nodes=placed.replicas,
-                # No replica outside of the in-sync replicas waits to lead again.
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                isr_nodes=placed.in_sync,
+                eligible_leader_replicas=placed.eligible,
+                last_known_elr=placed.eligible,
                 offline_replicas=placed.offline,
             )
             for one in paced(partitions)

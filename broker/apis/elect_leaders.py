@@ -1,6 +1,7 @@
 """ElectLeaders (43): make the preferred replica, or any, the leader of partitions (KIP-460).
 
-Each partition has one replica, which leads it, so that an election is never needed.
+Each partition has one replica. While its broker is alive it leads the partition, so that an
+election is not needed; otherwise no broker can be elected.
 
 Versions 0 to 2. v1: the type of the election; an error for all. v2: flexible.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import Refusal
 from odradek.broker.loop.repeats import Repeats
+from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
+from odradek.broker.topics.partitions import Partition, RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.elect_leaders import (
@@ -30,7 +33,7 @@ _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def handle(
     services: Services, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Answer for each partition that it needs no election, or that it does not exist."""
+    """Answer for each partition that it needs no election, or cannot have one."""
     if not context.may_to_cluster(AclOperation.ALTER):
         refused: Refusal | None = Refusal(_DENIED)
     else:
@@ -45,12 +48,15 @@ def handle(
             ],
             refused.code,
         )
-    if wanted is None:  # partitions that need no election are left out, their topics are not
-        return _response([_results(topic.name, [], []) for topic in topics])
+    kind = request.election_type
+    if wanted is None:
+        return _response([_elect_needed(topic, kind) for topic in paced(topics)])
     repeats = Repeats()
     return _response(
         [
-            _results(one.topic, one.partitions, _elect_all(topics.get(one.topic), one, repeats))
+            _results(
+                one.topic, one.partitions, _elect_all(topics.get(one.topic), one, kind, repeats)
+            )
             for one in paced(wanted)
         ]
     )
@@ -68,23 +74,43 @@ def _refusal(request: ElectLeadersRequest) -> Refusal | None:
     return None
 
 
-def _elect_all(topic: Topic | None, asked: TopicPartitions, repeats: Repeats) -> list[Refusal]:
+def _elect_needed(topic: Topic, kind: int) -> ReplicaElectionResult:
+    """Return the outcomes of the partitions without a leader; the others are left out."""
+    numbers = [one.partition for one in topic.partitions if _has_no_leader(one)]
+    refusals = [_elect(topic, topic.name, number, kind) for number in numbers]
+    return _results(topic.name, numbers, refusals)
+
+
+def _elect_all(
+    topic: Topic | None, asked: TopicPartitions, kind: int, repeats: Repeats
+) -> list[Refusal]:
     """Return each partition's outcome; most repeat the topic's name. Raises CloseConnection."""
     outcomes: list[Refusal] = []
     for number in paced(asked.partitions):
-        outcome = _elect(topic, asked.topic, number)
+        outcome = _elect(topic, asked.topic, number, kind)
         if outcomes:
             repeats.add(len(str(outcome)))
         outcomes.append(outcome)
     return outcomes
 
 
-def _elect(topic: Topic | None, name: str, partition: int) -> Refusal:
+def _has_no_leader(partition: Partition) -> bool:
+    return isinstance(partition, RemotePartition) and partition.leader.node_id == NO_LEADER
+
+
+def _elect(topic: Topic | None, name: str, partition: int, kind: int) -> Refusal:
     if topic is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     if not 0 <= partition < len(topic.partitions):
         message = f"No such partition as {name}-{partition}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if _has_no_leader(topic.partitions[partition]):
+        is_preferred = kind == _PREFERRED
+        return Refusal(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            if is_preferred
+            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
     return Refusal(ErrorCode.ELECTION_NOT_NEEDED)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 
-from odradek.broker.answers.brokers import placements
+from odradek.broker.answers.brokers import Placements, placements
 from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
@@ -73,7 +73,8 @@ def _all(services: Services, context: RequestContext) -> list[MetadataResponseTo
     topics = services.topics
     permitted = _describable(context, topics.order.image(), logs_denied=False)
     found = map(topics.get, topics.order.described(permitted))
-    return [_describe(one, services.node_id) for one in paced(found) if one is not None]
+    places = placements(services)
+    return [_describe(one, places) for one in paced(found) if one is not None]
 
 
 def _describable(
@@ -101,7 +102,7 @@ def _by_ids(
         unknown = trie_order(unknown, uuid_hash)
     known = {one.name: one for one in topics.values() if one is not None}
     permitted = _describable(context, known)
-    node_id = services.node_id
+    places = placements(services)
     order: Callable[[Iterable[str]], list[str]] = _trie if is_trie else list
     return _answer(
         services, context,
@@ -109,7 +110,7 @@ def _by_ids(
         [
             *(_unnamed(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in paced(unknown)),
             *(
-                _describe(known[name], node_id)
+                _describe(known[name], places)
                 for name in paced(order(name for name in known if name in permitted))
             ),
             *(
@@ -168,7 +169,7 @@ def _by_name(
     As in Kafka each of the three is a set of its own, which is a trie when the request names more
     than a few topics.
     """
-    topics, node_id = services.topics, services.node_id
+    topics, places = services.topics, placements(services)
     asked: dict[str, Topic | None] = {}
     not_created: list[str] = []
     denied: list[str] = []
@@ -185,7 +186,7 @@ def _by_name(
     missing = [name for name, topic in asked.items() if topic is None]
     if is_trie:
         missing, not_created, denied = map(_trie, (missing, not_created, denied))
-    response = [_describe(topic, node_id) for topic in paced(asked.values()) if topic is not None]
+    response = [_describe(topic, places) for topic in paced(asked.values()) if topic is not None]
     for name in paced(missing):
         response.append(_missing(name, refused.get(name)))
     for name in paced([*not_created, *denied]):
@@ -211,8 +212,8 @@ def _missing(name: str, refused: ErrorCode | None) -> MetadataResponseTopic:
     )
 
 
-def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
-    placed_at = placements(node_id).of
+def _describe(topic: Topic, places: Placements) -> MetadataResponseTopic:
+    placed_at = places.of
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -225,7 +226,7 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
                 leader_id=placed.leader_id,
                 leader_epoch=one.leader_epoch,
                 replica_nodes=placed.replicas,
-                isr_nodes=placed.replicas,
+                isr_nodes=placed.in_sync,
                 offline_replicas=placed.offline,
             )
             for one in paced(topic.partitions)

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from odradek.broker.catalog.registrations import absent_members
 from odradek.broker.catalog.sessions import Session, open_sessions
 from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.errors import MetadataError
+from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
     Resource,
@@ -73,6 +75,8 @@ class News:
     features: Mapping[str, int] | None = None
     security: Mapping[SecurityKind, RowChanges] = field(default_factory=dict)
     sessions: tuple[Session, ...] | None = None
+    # The registered brokers without a session; only with `sessions`.
+    absent: tuple[Member, ...] = ()
 
 
 def note(
@@ -121,6 +125,7 @@ def read(connection: Connection, after_revision: int) -> News:
         statements.features() if Kind.FEATURE in keys else None,
         _security(connection, keys.get(Kind.SECURITY, ())),
         open_sessions(connection) if Kind.SESSION in keys else None,
+        absent_members(connection) if Kind.SESSION in keys else (),
     )
 
 

@@ -203,7 +203,7 @@ class Membership:
             return
         revision, change_id, news = found
         if news.sessions is not None:
-            self._brokers.follow(session.member for session in news.sessions)
+            self._brokers.follow((one.member for one in news.sessions), news.absent)
         await self._apply(news)
         self._store.advance(revision, change_id)
 

@@ -6,6 +6,8 @@
     removal         deleted topics, and the hosts that still have files of them
     change          the rows that each change concerned, for the brokers that follow
     session         one row per life of a broker
+    origin          the log directories and the image with which the catalog began, if it did
+    export          the hosts that have taken the metadata back; nobody uses the catalog then
 
 A released script is never changed; a later one is added.
 """
@@ -70,6 +72,11 @@ MIGRATIONS = (
     # The metadata as single brokers have it in their fourth version, and its sharing.
     "".join((*METADATA[:4], _SHARING)),
     _MOVING,
+    """
+    CREATE TABLE origin (host TEXT NOT NULL, generation INTEGER NOT NULL);
+    CREATE TABLE export (host TEXT NOT NULL PRIMARY KEY, node_id INTEGER NOT NULL);
+    ALTER TABLE session ADD COLUMN is_unregistered INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 

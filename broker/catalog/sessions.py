@@ -149,8 +149,13 @@ def _open_rows(connection: Connection) -> Sequence[_Row]:
 def _row(
     epoch: int, node_id: int, host: str, rack: str | None, endpoints: str, *lease: Any
 ) -> _Row:
+    return _Row(epoch, member_of(node_id, host, rack, endpoints), *lease)
+
+
+def member_of(node_id: int, host: str, rack: str | None, endpoints: str) -> Member:
+    """Return the broker of a session by its columns."""
     addresses = tuple(Endpoint(**one) for one in json.loads(endpoints))
-    return _Row(epoch, Member(node_id, host, rack, addresses), *lease)
+    return Member(node_id, host, rack, addresses)
 
 
 def _shown(member: Member) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from odradek.broker.catalog.registrations import unregister
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
@@ -106,16 +107,16 @@ class CatalogStatements(Statements):
         )
         return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
 
+    def unregister(self, node_id: int) -> None:
+        """Forget a broker that has stopped."""
+        unregister(self._connection, node_id)
+
     def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions; NO_LEADER cancels a move."""
         self._connection.execute_many(
             "UPDATE partition SET target = ? WHERE topic_id = ? AND number = ?",
             [(node_id, *key) for key, node_id in targets.items()],
         )
-
-    def name_host(self, old: str, new: str) -> None:
-        """Note that the files of one host are those of another."""
-        self._connection.execute("UPDATE partition SET host = ? WHERE host = ?", (new, old))
 
     def lead_orphans(
         self, host: str, node_id: int, *, shares_host: bool = False

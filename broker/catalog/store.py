@@ -20,6 +20,8 @@ from odradek.broker.catalog.changes import Change, News
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.hosts import HostStatements
 from odradek.broker.catalog.lines import Calls, Line
+from odradek.broker.catalog.passages import refuse_exported
+from odradek.broker.catalog.registrations import absent_members, prune_sessions
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
     check_session,
@@ -33,7 +35,7 @@ from odradek.broker.catalog.sessions import (
 )
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.metadata.changes import OutOfDate
-from odradek.broker.metadata.members import NO_LEADER, Leader, Member
+from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import (
     Metadata,
@@ -98,34 +100,32 @@ class CatalogStore:
 
         def work(connection: Connection) -> bool:
             migrate(self._engine, connection)
+            refuse_exported(connection, self.address)
             statements = CatalogStatements(connection)
             if statements.cluster_id() is not None:
                 return False
-            _write(statements, initial())
+            statements.fill(initial())
             return True
 
         return await self._main.transact(work)
 
-    async def join(
-        self, member: Member, lease_ms: int, *, adopts: bool = False, shares_host: bool = False
-    ) -> None:
+    async def join(self, member: Member, lease_ms: int, *, shares_host: bool = False) -> None:
         """Open the session of this broker, and let it lead the partitions of its host again.
 
-        With `adopts` it takes the partitions without a host, which the catalog began with. With
-        `shares_host` it is one of several brokers of the host, and takes those it led last.
+        With `shares_host` it is one of several brokers of the host, and takes those it led last.
         Raises MetadataError while its node id is in use.
         """
 
         def work(connection: Connection) -> int:
+            refuse_exported(connection, self.address)
             statements = CatalogStatements(connection)
-            if adopts:
-                statements.name_host("", member.host)
             gone = close_others(connection, self._engine, member, shares_host=shares_host)
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
             topic_ids += statements.lead_orphans(
                 member.host, member.node_id, shares_host=shares_host
             )
             epoch = open_session(connection, self._engine, member, lease_ms)
+            prune_sessions(connection, epoch)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
             return epoch
 
@@ -180,6 +180,10 @@ class CatalogStore:
         """Return the brokers with open sessions."""
         found = await self._main.read(open_sessions)
         return tuple(session.member for session in found)
+
+    async def absent(self) -> tuple[Member, ...]:
+        """Return the registered brokers without open sessions."""
+        return await self._main.read(absent_members)
 
     async def load(self) -> Metadata:
         def work(connection: Connection) -> tuple[Metadata, int, str]:
@@ -306,6 +310,9 @@ class CatalogStore:
             (changes.security(kind, name) for name in wanted),
         )
 
+    async def unregister(self, node_id: int) -> None:
+        await self._change(lambda to: to.unregister(node_id), (changes.SESSIONS,))
+
     async def allocate_producer_ids(self, count: int) -> int:
         """Reserve a block; no decision by memory depends on it, so the revision stays."""
 
@@ -353,31 +360,3 @@ class CatalogStore:
     def _head(self, connection: Connection) -> tuple[int, str]:
         ((revision,),) = connection.execute("SELECT number FROM revision")
         return revision, changes.id_of(connection, revision) or ""
-
-
-def _write(statements: CatalogStatements, metadata: Metadata) -> None:
-    """Write the first metadata of a cluster; the host of its partitions is not known yet."""
-    statements.begin_cluster(metadata.cluster_id, metadata.next_producer_id)
-    statements.create_topics(
-        [
-            (
-                replace(one, leaders=tuple(_homeless(one, n) for n in range(one.partition_count))),
-                metadata.configs.get(Resource(ResourceType.TOPIC, one.name), {}),
-            )
-            for one in metadata.topics
-        ]
-    )
-    statements.replace_configs(
-        {
-            owner: values
-            for owner, values in metadata.configs.items()
-            if owner.type is not ResourceType.TOPIC
-        }
-    )
-    statements.finalize_features(metadata.features)
-    for kind, rows in metadata.security.items():
-        statements.change_security(kind, rows)
-
-
-def _homeless(record: TopicRecord, number: int) -> Leader:
-    return Leader(NO_LEADER, 0, host="", replica=NO_LEADER, is_made=record.is_made(number))

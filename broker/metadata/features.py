@@ -6,7 +6,7 @@ transactions by producing to them (KIP-890). So streams groups are supported at 
 answer of a Kafka that does not know them, and so is kraft.version: level 1 would promise voters
 that can be added and removed. The other features do not change the behaviour of clients:
 metadata.version names the records of Kafka's metadata log, and with one replica a partition's
-list of eligible leaders (KIP-966) is always empty. librdkafka reads none of them.
+list of eligible leaders (KIP-966) has at most this one. librdkafka reads none of them.
 
 Checks, their order and their words are those of Kafka's FeatureControlManager. The dependencies of
 one feature on another always hold, since metadata.version can have only one level.

@@ -114,7 +114,9 @@ class Images:
             if self._fs.exists(moved):
                 raise NoIntactImage(
                     f"{moved} says that the metadata of these log directories is in a catalog: "
-                    "set odradek.catalog.url"
+                    "set odradek.catalog.url, or bring it back by `odradek cluster export`. Only "
+                    "if the catalog is lost, move this file away: topics are then created again "
+                    "from the directories of their partitions, without their settings"
                 )
 
     def mend(self) -> None:
@@ -134,6 +136,10 @@ class Images:
             assert self._newest.data is not None
             self._put(found.path, self._newest.data)
         self._found = []
+
+    def skip_to(self, generation: int) -> None:
+        """Let the next write have the generation after this one."""
+        self._generation = generation
 
     def write(self, image: bytes) -> None:
         """Replace the image at every place.

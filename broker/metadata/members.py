@@ -93,6 +93,8 @@ class Brokers:
         self.own = own
         self.lease = Lease()
         self._members: Mapping[int, Member] = {own.node_id: own}
+        # The brokers that have stopped, and may come back.
+        self.absent: Sequence[Member] = ()
         self._addresses: dict[str, Sequence[Address]] = {}  # by listener
 
     def __iter__(self) -> Iterator[Member]:
@@ -141,9 +143,19 @@ class Brokers:
         """The broker that clients are sent to for changes; each can carry them out."""
         return self.own.node_id
 
-    def follow(self, members: Iterable[Member]) -> None:
-        """Take over the members that are alive now."""
+    def absent_addresses(self, listener: Listener) -> Sequence[Address]:
+        """Return the last address of each absent broker for the clients of a listener."""
+        found = ((one, one.endpoint(listener.name)) for one in self.absent)
+        return [Address(one.node_id, at.host, at.port, one.rack) for one, at in found if at]
+
+    def forget(self, node_id: int) -> None:
+        """Forget an absent broker."""
+        self.absent = [one for one in self.absent if one.node_id != node_id]
+
+    def follow(self, members: Iterable[Member], absent: Sequence[Member] = ()) -> None:
+        """Take over the members that are alive now, and those that are not."""
         found = {one.node_id: one for one in members}
         found.setdefault(self.own.node_id, self.own)
         self._members = dict(sorted(found.items()))
+        self.absent = absent
         self._addresses.clear()

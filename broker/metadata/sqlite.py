@@ -9,7 +9,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,14 @@ class SqliteConnection:
     def execute_many(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
         """Run a statement once for each row of values."""
         self._database.executemany(statement, rows)
+
+
+def create_image(metadata: Metadata) -> bytes:
+    """Return the database of a single broker with this metadata."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        _migrate(database, 0)
+        Statements(SqliteConnection(database)).fill(metadata)
+        return database.serialize()
 
 
 class SqliteMetadata:
@@ -118,6 +126,9 @@ class SqliteMetadata:
     async def change_security(self, kind: SecurityKind, changes: RowChanges) -> None:
         await self._in_transaction(lambda: self._statements.change_security(kind, changes))
 
+    async def unregister(self, node_id: int) -> None:
+        """Do nothing: there are no other brokers."""
+
     async def allocate_producer_ids(self, count: int) -> int:
         return await self._in_transaction(lambda: self._statements.allocate_producer_ids(count))
 
@@ -136,11 +147,7 @@ class SqliteMetadata:
                 f"{self._images.path} has schema version {version}, written by a newer release: "
                 f"this one knows versions up to {len(MIGRATIONS)}"
             )
-        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-            # executescript commits an open transaction, so the script has its own.
-            self._database.executescript(
-                f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
-            )
+        _migrate(self._database, version)
         if self._statements.cluster_id() is None:
             self._statements.begin_cluster(new_cluster_id())
 
@@ -185,3 +192,11 @@ class SqliteMetadata:
             raise MetadataError(f"{self._images.path}: {error}") from error
         except (NoIntactImage, StorageError) as error:
             raise MetadataError(str(error)) from error
+
+
+def _migrate(database: sqlite3.Connection, version: int) -> None:
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        # executescript commits an open transaction, so the script has its own.
+        database.executescript(
+            f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;"
+        )

@@ -115,6 +115,20 @@ class Statements:
             (cluster_id, next_producer_id),
         )
 
+    def fill(self, metadata: Metadata) -> None:
+        """Write everything into a new database."""
+        self.begin_cluster(metadata.cluster_id, metadata.next_producer_id)
+        owners = {Resource(ResourceType.TOPIC, one.name): one for one in metadata.topics}
+        self.create_topics(
+            (topic, metadata.configs.get(owner, {})) for owner, topic in owners.items()
+        )
+        self.replace_configs(
+            {owner: found for owner, found in metadata.configs.items() if owner not in owners}
+        )
+        self.finalize_features(metadata.features)
+        for kind, rows in metadata.security.items():
+            self.change_security(kind, rows)
+
     def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its settings."""
         for topic, configs in topics:

@@ -149,6 +149,9 @@ class MetadataStore(Protocol):
     async def change_security(self, kind: SecurityKind, changes: RowChanges) -> None:
         """Write or remove rows of a kind; all of them or none."""
 
+    async def unregister(self, node_id: int) -> None:
+        """Forget a broker that has stopped, until it comes back."""
+
     async def allocate_producer_ids(self, count: int) -> int:
         """Reserve a block of producer ids for good; return the first id."""
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.hosts import HostStatements, rebalance, spread, take_over
-from odradek.broker.catalog.opening import open_catalog, retire_files
+from odradek.broker.catalog.moving_in import has_own, move_in
+from odradek.broker.catalog.opening import open_catalog
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import random_id
 from odradek.broker.metadata.identity import new_cluster_id
@@ -64,7 +65,7 @@ class Host:
 
         Raises MetadataError or StorageError.
         """
-        cluster_id, is_new, has_files = asyncio.run(self._open_catalog())
+        cluster_id, is_new = asyncio.run(self._open_catalog(node_ids[0]))
         if is_new:
             refuse_kafkas(self._fs, self._paths)
 
@@ -82,15 +83,11 @@ class Host:
 
         def work(engine: Engine, connection: Connection) -> Sequence[changes.Change]:
             statements = HostStatements(connection)
-            if has_files:
-                statements.name_host("", self._id)
             doomed = self._delete_remains(statements)
             spreading = spread(connection, engine, self._id, node_ids, left)
             return [*map(changes.topic, doomed), *spreading]
 
         self._change(work)
-        if has_files:
-            retire_files(self._fs, self._paths)
         for directory in self._directories:
             directory.discard_checkpoints()
 
@@ -123,18 +120,18 @@ class Host:
         for directory in self._directories:
             directory.settle(is_clean=is_clean)
 
-    async def _open_catalog(self) -> tuple[str, bool, bool]:
+    async def _open_catalog(self, node_id: int) -> tuple[str, bool]:
         fs, paths = self._fs, self._paths
         fs.make_directory(paths[0], is_private=True)
-        store, is_new, has_files = await open_catalog(
-            fs,
-            paths,
+        if has_own(fs, paths):
+            await move_in(fs, paths, self._url, node_id)
+        store, is_new = await open_catalog(
             self._url,
             lambda: new_cluster_id(fs, paths[0], self._given_cluster_id, self._random),
             self._new_id,
         )
         try:
-            return (await store.load()).cluster_id, is_new, has_files
+            return (await store.load()).cluster_id, is_new
         finally:
             await store.close()
 

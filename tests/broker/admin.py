@@ -33,6 +33,7 @@ from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
 from odradek.broker.metadata.members import Brokers, Member
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata.registrations import Registrations
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.security.composition import Security
@@ -76,6 +77,7 @@ class Admin:
     configs: Configs
     topics: Topics
     producer_ids: ProducerIds
+    registrations: Registrations
     features: Features
     telemetry: Telemetry
     store: MetadataStore
@@ -176,6 +178,7 @@ async def _admin(
             configs,
             topics,
             ProducerIds(store),
+            Registrations(brokers, store, changes),
             Features(metadata.features, store, changes, NODE_ID),
             Telemetry(
                 configs.resources,

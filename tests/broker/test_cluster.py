@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.composition import Broker
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.orders.java import partition_for
@@ -340,7 +341,7 @@ async def test_log_directories_of_another_cluster_are_refused(tmp_path: Path) ->
         await create(other, "t")
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with member(tmp_path, url, 1):
-        with pytest.raises(StorageError, match=r"cluster.id="):
+        with pytest.raises(MetadataError, match=r"that of another: choose an empty database"):
             async with member(tmp_path, url, 2):
                 raise AssertionError("it started")
     assert (tmp_path / "2" / "data" / "odradek.db").exists()
