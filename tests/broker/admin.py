@@ -172,7 +172,9 @@ async def _admin(
         new_id=lambda: random_id(source),
     )
     try:
+        await topics.delete_remains(metadata)
         await topics.load(metadata)
+        await topics.finish_deletions(metadata)
         yield Admin(
             metadata.cluster_id,
             configs,
