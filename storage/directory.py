@@ -75,7 +75,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         # Partitions whose logs a disk failure has closed: their last batches are not known.
         self._suspect: set[TopicPartition] = set()
-        _make_durable_directory(fs, path)
+        make_durable_directory(fs, path)
         self._lock: object | None = fs.lock(path / LOCK)
         try:
             self._read_state(cluster_id, node_id)
@@ -375,7 +375,7 @@ def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
             )
 
 
-def _make_durable_directory(fs: FileSystem, path: Path) -> None:
+def make_durable_directory(fs: FileSystem, path: Path) -> None:
     """Create a directory and its parents so that a crash does not undo it."""
     missing = []
     while not fs.exists(path):

@@ -1,0 +1,77 @@
+"""Scenes in which simulated clusters once broke a promise, each reduced to its cause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.catalog.store import CatalogStore
+from tests.simulation.cluster.checker import check
+from tests.simulation.cluster.history import History
+from tests.simulation.cluster.run import play, settled
+from tests.simulation.cluster.world import Machine, SimulatedBroker, World
+
+pytestmark = pytest.mark.usefixtures("quiet_logs")
+
+LEASE_S, HEARTBEAT_S = 1.5, 0.3
+
+
+def broker_of(machine: Machine) -> SimulatedBroker:
+    assert machine.broker is not None
+    return machine.broker
+
+
+async def started(world: World) -> list[SimulatedBroker]:
+    """Start all machines; return their brokers."""
+    for machine in world.machines.values():
+        world.start(machine)
+    assert await settled(world, "start"), world.history.troubles
+    return [broker_of(one) for one in world.machines.values()]
+
+
+async def at(machine: Machine, world: World, change: Coroutine[Any, Any, Any]) -> Any:
+    """Run a change as a task of a broker's process."""
+    assert machine.process is not None
+    context = machine.process.context()
+    return await asyncio.wait_for(world.loop.create_task(change, context=context), 30)
+
+
+async def ended(world: World) -> None:
+    """Wait until all is quiet, and note what the brokers know."""
+    assert await settled(world, "be quiet"), world.history.troubles
+    world.look()
+
+
+def hold_renewals(broker: SimulatedBroker) -> asyncio.Event:
+    """Let a broker not extend its lease until an event is set."""
+    store, release = broker.store, asyncio.Event()
+    assert isinstance(store, CatalogStore)
+    renew = store.renew
+
+    async def wait(lease_ms: int) -> None:
+        await release.wait()
+        await renew(lease_ms)
+
+    store.renew = wait  # type: ignore[method-assign]
+    return release
+
+
+def passed(history: History) -> None:
+    """Check that nothing was wrong."""
+    problems = check(history)
+    assert not problems, problems
+
+
+def test_a_first_start_survives_a_power_failure(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await started(world)
+        (machine,) = world.machines.values()
+        for seed in range(40):
+            left = machine.fs.clone_after_crash(seed)
+            assert left.exists(Path("/data/meta.properties")), seed
+
+    passed(play(0, tmp_path, 1, scene))
