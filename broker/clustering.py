@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
@@ -130,8 +131,12 @@ class Clustering:
         await store.join(own, self._config.broker_session_timeout_ms, adopts=has_files)
         if has_files:
             retire_files(self._broker.fs, self._paths)
+        return await self._load(store)
+
+    async def _load(self, store: SqliteMetadata | CatalogStore) -> Metadata:
         metadata = await store.load()
-        self.brokers.follow(await store.members())
+        if not isinstance(store, SqliteMetadata):
+            self.brokers.follow(await store.members())
         return metadata
 
     async def _reconstruct(self, own: Member) -> Metadata:
@@ -143,8 +148,12 @@ class Clustering:
         )
         if self.store.is_shared:
             found = [(one.led_by(Leader.of(own)), configs) for one, configs in found]
-        await self.store.create_topics(found)
-        return await self.store.load()
+        while True:
+            try:
+                await self.store.create_topics(found)
+                return await self._load(self.store)
+            except OutOfDate:  # another broker has joined the new catalog meanwhile
+                await self.store.load()
 
     def _own(self) -> Member:
         broker, config = self._broker, self._static

@@ -66,6 +66,17 @@ def passed(history: History) -> None:
     assert not problems, problems
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_brokers_start_at_once_on_a_new_catalog(seed: int, tmp_path: Path) -> None:
+    """The one that makes the catalog finds that others have joined before it has loaded it."""
+
+    async def scene(world: World) -> None:
+        await started(world)
+        await ended(world)
+
+    passed(play(seed, tmp_path, 4, scene))
+
+
 def test_a_first_start_survives_a_power_failure(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         await started(world)
