@@ -235,7 +235,8 @@ class Broker:
         self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
         self.topics.on_resigned.append(self._wake_resigned)
         self._cluster.start()
-        await self.topics.load(metadata)
+        # As a change: those of other brokers wait until all topics are there.
+        await self.changes.run(partial(self.topics.load, metadata))
         await self._cluster.loaded()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
         self.stopping.callback(lambda: close_directories(self.directories))

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog.store import CatalogStore
+from odradek.broker.topics.plans import Enlargement, NewTopic
 from tests.simulation.cluster.checker import check
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.run import play, settled
 from tests.simulation.cluster.world import Machine, SimulatedBroker, World
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
@@ -86,3 +88,24 @@ def test_a_first_start_survives_a_power_failure(tmp_path: Path) -> None:
             assert left.exists(Path("/data/meta.properties")), seed
 
     passed(play(0, tmp_path, 1, scene))
+
+
+def test_changes_of_others_wait_until_a_broker_has_loaded_its_topics(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        one, _ = await started(world)
+        first, second = world.machines.values()
+        for name in ("a", "b"):
+            await at(first, world, one.topics.create([NewTopic(name, 2)]))
+        await ended(world)
+        world.kill(second, loses_power=False)
+        world.catalog.loads_slowly = True
+        world.start(second)
+        await until(lambda: hasattr(second.broker, "topics"))
+        topic = one.topics.get("b")
+        assert topic is not None
+        await at(first, world, one.topics.enlarge([Enlargement("a", 5)]))
+        await at(first, world, one.topics.delete([topic.topic_id]))
+        assert not second.is_ready, "it was quicker than the changes"
+        await ended(world)
+
+    passed(play(0, tmp_path, 2, scene))
