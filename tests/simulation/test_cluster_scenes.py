@@ -11,10 +11,13 @@ import pytest
 
 from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.topics.plans import Enlargement, NewTopic
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.cluster.checker import check
+from tests.simulation.cluster.clients import Client
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.run import play, settled
 from tests.simulation.cluster.world import Machine, SimulatedBroker, World
+from tests.support.requests import creating
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
@@ -107,5 +110,35 @@ def test_changes_of_others_wait_until_a_broker_has_loaded_its_topics(tmp_path: P
         await at(first, world, one.topics.delete([topic.topic_id]))
         assert not second.is_ready, "it was quicker than the changes"
         await ended(world)
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def test_a_change_that_cannot_follow_the_others_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    """A client gets an error after which it tries again, not an unknown one."""
+
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, second = world.machines.values()
+        assert second.process is not None
+        membership = two._cluster._membership
+        assert membership is not None
+        # It decides by old metadata, then loses the catalog before it can follow.
+        membership._tasks[1].cancel()
+        await at(first, world, one.topics.create([NewTopic("t")]))
+        news = two.store.news  # type: ignore[union-attr]
+
+        async def away() -> None:
+            world.catalog.away_until_s = world.loop.time() + 0.5
+            return await news()  # type: ignore[return-value]
+
+        two.store.news = away  # type: ignore[union-attr, method-assign, assignment]
+        client = Client("c", world.ports, world.chance, world.history)
+        client._timeout_s = 10.0
+        (answer,) = (await client.ask(2, creating("u"), 7)).topics
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "session" in answer.error_message or "away" in answer.error_message
 
     passed(play(0, tmp_path, 2, scene))
