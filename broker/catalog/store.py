@@ -259,10 +259,11 @@ class CatalogStore:
         self._removed.update(topic_ids)
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        await self._change(lambda to: to.begin_deletion(topic_ids), map(changes.topic, topic_ids))
+        """Delete topics at once: hosts that still have files of them are noted with that."""
+        await self._change(lambda to: to.finish_deletion(topic_ids), map(changes.topic, topic_ids))
 
     async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        await self._change(lambda to: to.finish_deletion(topic_ids), map(changes.topic, topic_ids))
+        """Do nothing: a topic half deleted would keep its name until a broker starts."""
 
     async def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:
         await self._change(
@@ -371,6 +372,8 @@ def _write(statements: CatalogStatements, metadata: Metadata) -> None:
             for one in metadata.topics
         ]
     )
+    # The host removes their files once it has a name.
+    statements.finish_deletion([one.topic_id for one in metadata.topics if one.is_deleting])
     statements.replace_configs(
         {
             owner: values

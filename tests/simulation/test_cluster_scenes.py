@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog.store import CatalogStore
-from odradek.broker.topics.plans import Enlargement, NewTopic
+from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.cluster.checker import check
 from tests.simulation.cluster.clients import Client
@@ -89,6 +89,25 @@ def test_a_first_start_survives_a_power_failure(tmp_path: Path) -> None:
         for seed in range(40):
             left = machine.fs.clone_after_crash(seed)
             assert left.exists(Path("/data/meta.properties")), seed
+
+    passed(play(0, tmp_path, 1, scene))
+
+
+def test_a_deletion_whose_answer_is_lost_leaves_the_name_free(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        (one,) = await started(world)
+        (machine,) = world.machines.values()
+        await at(machine, world, one.topics.create([NewTopic("t")]))
+        topic = one.topics.get("t")
+        assert topic is not None
+        world.catalog.lost_share = 1.0
+        (refused,) = await at(machine, world, one.topics.delete([topic.topic_id]))
+        world.catalog.heal()
+        assert isinstance(refused, Exception)
+        await ended(world)
+        (created,) = await at(machine, world, one.topics.create([NewTopic("t", 3)]))
+        assert isinstance(created, TopicPlan), created
+        await ended(world)
 
     passed(play(0, tmp_path, 1, scene))
 
