@@ -58,6 +58,8 @@ class LiveTopics(TopicTable):
         super().__init__()
         self._store, self._configs, self._changes = store, configs, changes
         self._partitions, self._brokers = partitions, brokers
+        # Whether `resign` was called after `restore`: no partition is led meanwhile.
+        self._has_resigned = False
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
         # Called with a topic that has more partitions, and whether all of them are new.
@@ -147,28 +149,30 @@ class LiveTopics(TopicTable):
 
         Their logs stay, for `restore`.
         """
+        self._has_resigned = True
         for topic in self:
             logs = topic.logs
             if logs and topic.record.leaders:
-                partitions = [
-                    one if isinstance(one, RemotePartition) else _without_leader(one, topic.record)
-                    for one in topic.partitions
-                ]
-                self._publish(replace(topic, partitions=tuple(partitions)))
+                partitions = tuple(self._as_led(one, topic.record) for one in topic.partitions)
+                self._publish(replace(topic, partitions=partitions))
                 for resigned in self.on_resigned:
                     resigned(logs)
                 self._leaders_changed(topic)
 
     async def restore(self) -> None:
         """Lead again the partitions that `resign` has given up, where this broker leads them."""
+        self._has_resigned = False
         for topic in self:
+            record = topic.record
             wanted = [
-                Wanted(topic.record, one.partition, topic.config, is_made=True)
+                Wanted(record, one.partition, topic.config, is_made=record.is_made(one.partition))
                 for one in topic.partitions
-                if isinstance(one, RemotePartition) and self._leads(topic.record, one.partition)
+                if isinstance(one, RemotePartition) and self._leads(record, one.partition)
             ]
             if wanted:
                 opened = await self._open_partitions(wanted)
+                if self._has_resigned:
+                    return
                 present = self._by_id[topic.topic_id]
                 restored = replace(present, partitions=_merged(present.partitions, opened))
                 self._publish(restored)
@@ -262,7 +266,7 @@ class LiveTopics(TopicTable):
     async def _lose(self, topic: Topic) -> None:
         self._withdraw(topic)
         try:
-            await self._partitions.delete(topic.partitions)
+            await self._partitions.delete(self._with_resigned(topic))
             self._store.note_removed([topic.topic_id])
         except StorageError as error:  # the next start tries again
             logger.error("could not delete logs topic=%s: %s", topic.name, error)
@@ -309,19 +313,38 @@ class LiveTopics(TopicTable):
             await asyncio.get_running_loop().run_in_executor(None, _raise_epochs, later)
         found = iter(opened)
         return [
-            next(found)
+            self._as_led(next(found), one.record)
             if self._leads(one.record, one.number)
             else RemotePartition(one.record.name, one.number, one.record.leaders[one.number])
             for one in wanted
         ]
 
+    def _as_led(self, one: Partition, record: TopicRecord) -> Partition:
+        """Return a partition of this broker as requests find it: without a leader after `resign`.
+        """
+        if not self._has_resigned or isinstance(one, RemotePartition) or not record.leaders:
+            return one
+        leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
+        return RemotePartition(one.topic, one.partition, leader)
+
     def _leads(self, record: TopicRecord, number: int) -> bool:
         leaders = record.leaders
         return not leaders or leaders[number].node_id == self._configs.node_id
 
+    def _with_resigned(self, topic: Topic) -> list[Partition]:
+        """Return the partitions of a topic, with the logs that `resign` has kept."""
+        return [
+            self._partitions.log_of(topic.record, one.partition) or one
+            if isinstance(one, RemotePartition)
+            else one
+            for one in topic.partitions
+        ]
+
     def _note_made(self, topic: Topic) -> None:
         """Note that the partitions of this broker have files, once all of them have."""
-        own = [one for one in topic.partitions if not isinstance(one, RemotePartition)]
+        own = [
+            one for one in self._with_resigned(topic) if not isinstance(one, RemotePartition)
+        ]
         made = [one.partition for one in own if isinstance(one, Log)]
         if made and len(made) == len(own):
             self._store.note_made(topic.topic_id, made)
@@ -361,11 +384,6 @@ def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple
 def _raise_epochs(later: Sequence[tuple[Log, int]]) -> None:
     for log, epoch in later:
         log.raise_epoch(epoch)
-
-
-def _without_leader(one: Log | OfflinePartition, record: TopicRecord) -> RemotePartition:
-    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
-    return RemotePartition(one.topic, one.partition, leader)
 
 
 @contextmanager

@@ -237,6 +237,11 @@ class Partitions:
         left = [number for number in numbers if self._home_of(record, number) is not None]
         await self.delete(await self.open([Wanted(record, one, config) for one in left]))
 
+    def log_of(self, record: TopicRecord, number: int) -> Log | None:
+        """Return the log of a partition that is open here, None if there is none."""
+        found = (home.logs.get((record.name, number)) for home in self._directories)
+        return next((one for one in found if one and one.topic_id == record.topic_id), None)
+
     def home_of(self, log: Log) -> LogDirectory:
         """Return the directory that holds a log."""
         return next(one for one in self._directories if one.path == log.directory.parent)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog.store import CatalogStore
+from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.cluster.checker import check
@@ -93,6 +95,31 @@ def test_a_first_start_survives_a_power_failure(tmp_path: Path) -> None:
     passed(play(0, tmp_path, 1, scene))
 
 
+def test_a_topic_is_deleted_while_its_leader_stands_still(tmp_path: Path) -> None:
+    """The leader that comes back has resigned, and removes its files all the same."""
+
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, second = world.machines.values()
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await ended(world)
+        topic = two.topics.get("t")
+        assert topic is not None
+        assert second.process is not None
+        second.process.is_paused = True
+        await asyncio.sleep(2 * LEASE_S)
+        await at(first, world, one.topics.delete([topic.topic_id]))
+        world.loop.resume(second.process)
+        await ended(world)
+        for broker in (one, two):
+            assert [log.name for log in broker.logs()] == []
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))  # the name is free
+        await ended(world)
+        assert [log.name for log in two.logs()] == ["t-1"]
+
+    passed(play(0, tmp_path, 2, scene))
+
+
 def test_a_deletion_whose_answer_is_lost_leaves_the_name_free(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         (one,) = await started(world)
@@ -129,6 +156,62 @@ def test_changes_of_others_wait_until_a_broker_has_loaded_its_topics(tmp_path: P
         await at(first, world, one.topics.delete([topic.topic_id]))
         assert not second.is_ready, "it was quicker than the changes"
         await ended(world)
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def test_a_broker_whose_lease_ends_before_it_has_resumed_does_not_serve(tmp_path: Path) -> None:
+    """Another change holds it up; the lease that it waits with is over by its turn."""
+
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, _ = world.machines.values()
+        await at(first, world, one.topics.create([NewTopic("t")]))
+        await ended(world)
+        membership = one._cluster._membership
+        assert membership is not None
+        go_on = asyncio.Event()
+
+        async def hold_up() -> None:
+            await go_on.wait()
+
+        holding = asyncio.create_task(at(first, world, one.changes.run(hold_up)))
+        membership._suspend()  # as at the end of a lease; the next heartbeat resumes
+        await asyncio.sleep(LEASE_S / 2)
+        hold_renewals(one)
+        await asyncio.sleep(2 * LEASE_S)
+        go_on.set()
+        await holding
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+            topic = one.topics.get("t")
+            assert topic is not None
+            assert all(isinstance(part, RemotePartition) for part in topic.partitions)
+        record = two.topics.get("t").record  # type: ignore[union-attr]
+        assert record.leaders[0].node_id == NO_LEADER
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def test_a_broker_that_has_resigned_leads_no_new_partitions(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, second = world.machines.values()
+        membership = two._cluster._membership
+        assert membership is not None
+        release = hold_renewals(two)
+        await asyncio.sleep(HEARTBEAT_S)
+        membership._suspend()
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await until(lambda: two.topics.get("t"))
+        topic = two.topics.get("t")
+        assert topic is not None
+        assert topic.logs == []
+        release.set()
+        await ended(world)
+        assert [log.partition for log in two.topics.get("t").logs] == [1]  # type: ignore[union-attr]
+        (made,) = (one for one in second.fs.list(Path("/data")) if one.startswith("t-"))
+        assert made == "t-1"
 
     passed(play(0, tmp_path, 2, scene))
 
