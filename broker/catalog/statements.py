@@ -108,8 +108,8 @@ class CatalogStatements(Statements):
 
     def name_host(self, old: str, new: str) -> None:
         """Note that the files of one host are those of another."""
-        for table in ("partition", "removal"):
-            self._connection.execute(f"UPDATE {table} SET host = ? WHERE host = ?", (new, old))
+        self._connection.execute("UPDATE partition SET host = ? WHERE host = ?", (new, old))
+        self._connection.execute("UPDATE removal SET host = ? WHERE host = ?", (new, old))
 
     def lead_orphans(self, host: str, node_id: int) -> list[bytes]:
         """Let a broker lead its host's partitions without a leader; return their topics.

@@ -131,6 +131,23 @@ def test_a_change_is_made_wholly_or_not_at_all(catalog: Catalog) -> None:
     run(use)
 
 
+def test_a_catalog_forgets_topics_that_are_half_deleted_when_it_begins(catalog: Catalog) -> None:
+    """The broker that brings them along finds them among the files that it has to remove."""
+
+    async def use() -> None:
+        store = catalog.store()
+        doomed = replace(topic(), leaders=(), is_deleting=True)
+        await store.prepare(lambda: Metadata("a-cluster", (doomed,), {}))
+        await store.join(member(), LEASE_MS, adopts=True)
+        loaded = await store.load()
+        assert loaded.topics == ()
+        assert [one.topic_id for one in loaded.removals] == [doomed.topic_id]
+        await store.create_topics([(topic(number=2), {})])  # the name is free
+        await store.close()
+
+    run(use)
+
+
 def test_no_broker_decides_by_metadata_that_has_changed(catalog: Catalog) -> None:
     async def use() -> None:
         async with catalog.joined() as one, catalog.joined(member(2)) as two:
