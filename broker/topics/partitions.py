@@ -257,7 +257,7 @@ class Partitions:
         if home is not None:
             return home
         for other in self._directories:
-            self._check_owner(other.path / wanted.name, wanted.record)
+            self._check_owner(other, wanted)
         if self.offline_directories:
             # The partition may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
@@ -288,10 +288,15 @@ class Partitions:
         # A directory without an id was not completed, or was created before Kafka 2.8.
         return noted is None or _is_same_but_for_damage(noted, record.topic_id)
 
-    def _check_owner(self, path: Path, record: TopicRecord) -> None:
-        if path not in self._idle or self._is_of(path, record):
+    def _check_owner(self, home: LogDirectory, wanted: Wanted) -> None:
+        path, record = home.path / wanted.name, wanted.record
+        log = home.logs.get((record.name, wanted.number))
+        if log is not None:  # of a topic whose deletion the disk has refused
+            topic_id: bytes | None = log.topic_id
+        elif path not in self._idle or self._is_of(path, record):
             return
-        topic_id = self._idle[path]
+        else:
+            topic_id = self._idle[path]
         assert topic_id is not None
         raise UnknownDirectory(
             f"{path} belongs to a topic of id {encode_uuid(topic_id)}, and topic "

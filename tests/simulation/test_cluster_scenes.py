@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,42 @@ def test_a_topic_is_deleted_while_its_leader_stands_still(tmp_path: Path) -> Non
         await at(first, world, one.topics.create([NewTopic("t", 2)]))  # the name is free
         await ended(world)
         assert [log.name for log in two.logs()] == ["t-1"]
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def test_a_new_topic_gets_no_log_of_a_former_one_whose_deletion_failed(tmp_path: Path) -> None:
+    """The disk refused the deletion; the next start finishes it, and creates the new one."""
+
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, second = world.machines.values()
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await ended(world)
+        former = two.topics.get("t")
+        assert former is not None
+        refused: list[Path] = []
+
+        def refuse(kind: str, path: Path) -> OSError | None:
+            if kind != "rename" or path.name != "t-1":
+                return None
+            refused.append(path)
+            return OSError(errno.EIO, "Input/output error")
+
+        second.fs.refuse = refuse
+        await at(first, world, one.topics.delete([former.topic_id]))
+        await until(lambda: refused)
+        second.fs.refuse = None
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await until(lambda: two.topics.get("t"))
+        topic = two.topics.get("t")
+        assert topic is not None
+        assert [one.log_end_offset for one in topic.logs if one.topic_id == former.topic_id] == []
+        world.kill(second, loses_power=False)
+        world.start(second)
+        await ended(world)
+        (log,) = broker_of(second).topics.get("t").logs  # type: ignore[union-attr]
+        assert log.topic_id == topic.topic_id
 
     passed(play(0, tmp_path, 2, scene))
 
