@@ -90,7 +90,7 @@ class Network(SimulatedLoop):
     ) -> Any:
         """Connect to a port. Raises ConnectionRefusedError."""
         own = self.current.port
-        await asyncio.sleep(self.latency_s() + max(0.0, self.cut_s(own, port)))
+        await asyncio.sleep(self.latency_s(self._chance) + max(0.0, self.cut_s(own, port)))
         listening = self._listening.get(port)
         if listening is None or not listening.is_open:
             raise ConnectionRefusedError(f"nothing listens at port {port}")
@@ -105,9 +105,13 @@ class Network(SimulatedLoop):
 
     # --- within --------------------------------------------------------------------------------
 
-    def latency_s(self) -> float:
+    def new_chance(self) -> random.Random:
+        """Return a source of chance for one end of a connection."""
+        return random.Random(self._chance.getrandbits(64))
+
+    def latency_s(self, chance: random.Random) -> float:
         """Draw the time that some bytes are under way."""
-        return self._chance.expovariate(1 / self._latency_s)
+        return chance.expovariate(1 / self._latency_s)
 
     def cut_s(self, one: int, other: int) -> float:
         """Return for how long two ports are still cut off from each other."""
@@ -164,6 +168,8 @@ class End(asyncio.Transport):
         super().__init__()
         self._network, self.port, self.is_client = network, port, is_client
         self.process, self.context = network.current, network.current.context()
+        # Of its own: brokers close connections in the order of a set.
+        self._chance = network.new_chance()
         self._protocol: Any = None
         self._received: deque[bytes] = deque()  # b"" is the end of the stream
         self._is_reading = True
@@ -251,7 +257,7 @@ class End(asyncio.Transport):
 
     def _send(self, data: bytes) -> None:
         network = self._network
-        due_s = network.time() + network.latency_s()
+        due_s = network.time() + network.latency_s(self._chance)
         due_s += max(0.0, network.cut_s(self.port, self.peer.port))
         self._last_s = max(due_s, self._last_s + _TICK_S)
         network.call_at(self._last_s, self.peer._receive, data, context=self.peer.context)

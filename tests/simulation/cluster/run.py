@@ -1,6 +1,6 @@
 """Runs a cluster through troubles drawn from a seed, and checks its history.
 
-The same seed always gives the same history, in a process with the same PYTHONHASHSEED.
+The same seed always gives the same history.
 """
 
 from __future__ import annotations
