@@ -72,8 +72,8 @@ secure: $(READY_DEV)
 	$(BIN)/python -m tests.secure
 
 # Tests with other examples of all properties than `make test`, crashes at thousands of moments, and
-# bytes that reach new code. tests/fuzz/seeds.py describes FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS and
-# FUZZ_SECONDS.
+# bytes that reach new code. tests/fuzz/seeds.py describes FUZZ_SCRIPTS, FUZZ_SEED, FUZZ_KILLS,
+# FUZZ_CLUSTERS and FUZZ_SECONDS.
 fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto --hypothesis-profile random $(FAST)
 	$(BIN)/python -m pytest -n auto -m fuzz

@@ -179,8 +179,12 @@ class Clustering:
             shares_host=self._broker.role is not None,
         )
         mark_moved(self._broker.fs, self._paths)
+        return await self._load(store)
+
+    async def _load(self, store: SqliteMetadata | CatalogStore) -> Metadata:
         metadata = await store.load()
-        self.brokers.follow(await store.members(), await store.absent())
+        if not isinstance(store, SqliteMetadata):
+            self.brokers.follow(await store.members(), await store.absent())
         return metadata
 
     async def _reconstruct(self, own: Member) -> Metadata:
@@ -196,7 +200,7 @@ class Clustering:
             try:
                 if found:
                     await self.store.create_topics(found)
-                return await self.store.load()
+                return await self._load(self.store)
             except OutOfDate:  # another broker has joined meanwhile
                 await self.store.load()
 

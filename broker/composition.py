@@ -67,7 +67,7 @@ from odradek.config.effective import resolve_broker
 from odradek.config.otlp import OtlpConfig
 from odradek.config.resolution import Layer
 from odradek.config.values import INT64_MAX
-from odradek.storage.directory import LogDirectory
+from odradek.storage.directory import LogDirectory, make_durable_directory
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META
@@ -212,7 +212,7 @@ class Broker:
     async def _load(self, config: BrokerConfig) -> None:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
-        self.fs.make_directory(paths[0], is_private=True)
+        make_durable_directory(self.fs, paths[0])
         self.readers = self._make_readers(config)
         self.stopping.callback(lambda: self.readers.shutdown())
         self._background.follow(config)

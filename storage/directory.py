@@ -81,7 +81,7 @@ class LogDirectory:
 
     def _begin(self, cluster_id: str, node_id: int) -> None:
         fs, path = self._fs, self.path
-        _make_durable_directory(fs, path)
+        make_durable_directory(fs, path)
         self._lock = fs.lock(path / LOCK)
         try:
             self._read_state(cluster_id, node_id)
@@ -382,7 +382,7 @@ class LogDirectory:
             return {}
 
 
-def _make_durable_directory(fs: FileSystem, path: Path) -> None:
+def make_durable_directory(fs: FileSystem, path: Path) -> None:
     """Create a directory and its parents so that a crash does not undo it."""
     missing = []
     while not fs.exists(path):

@@ -70,7 +70,11 @@ class Membership:
         self._deadline: asyncio.TimerHandle | None = None
         # When the request began that last extended the lease.
         self._extended_at = 0.0
+        # By the event loop's time.
+        self._lease_end = 0.0
         self._is_suspended = False
+        self._resuming: asyncio.Future[None] = self._loop.create_future()
+        self._resuming.set_result(None)
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
         changes.follow = self._follow
@@ -136,13 +140,13 @@ class Membership:
                 await self._store.renew(self.lease_ms)
                 self._recovered()
                 self._extend(began)
-                if self._is_suspended:
-                    await self._changes.run(self._resume)
+                self._resume_soon()
                 for member in await self._store.expel():
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)
                 await self._changes.run(self._join_again)
+                self._resume_soon()
             except MetadataError as error:
                 self._note(error)
 
@@ -150,9 +154,9 @@ class Membership:
         if self._deadline is not None:
             self._deadline.cancel()
         self._extended_at = began
-        end = began + self.lease_ms / _MS_PER_S
-        self._deadline = self._loop.call_at(end, self._suspend)
-        self._brokers.lease.end_ns = int(end * _NS_PER_S)
+        self._lease_end = began + self.lease_ms / _MS_PER_S
+        self._deadline = self._loop.call_at(self._lease_end, self._suspend)
+        self._brokers.lease.end_ns = int(self._lease_end * _NS_PER_S)
 
     def _suspend(self) -> None:
         if not self._is_suspended:
@@ -164,14 +168,28 @@ class Membership:
         self._brokers.lease.end_ns = INT64_MAX
         self._topics.resign()
 
+    def _resume_soon(self) -> None:
+        """Serve again beside the heartbeats: other changes, and logs to open, may take long."""
+        if self._is_suspended and self._resuming.done():
+            self._resuming = start_task("serve again", self._changes.run(self._resume))
+
     async def _resume(self) -> None:
+        try:
+            await self._follow()  # others may have raised the epochs meanwhile
+        except MetadataError as error:
+            self._note(error)
+            return
+        if self._loop.time() >= self._lease_end:
+            return  # the lease has ended while this waited: the next heartbeat tries again
         self._is_suspended = False
         await self._topics.restore()
-        logger.info("serves again, the session was extended in time")
+        if not self._is_suspended:
+            logger.info("serves again, the session was extended in time")
 
     async def _join_again(self) -> None:
         logger.error("lost the session in the catalog, joining again: %s", self._trouble)
         self._stop_serving()
+        self._lease_end = 0.0
         began = self._loop.time()
         try:
             await self._store.join(
@@ -183,7 +201,6 @@ class Membership:
             return
         self._extend(began)
         self._recovered()
-        await self._resume()
 
     # --- other brokers' changes -----------------------------------------------------------------
 

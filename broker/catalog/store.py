@@ -69,7 +69,9 @@ class CatalogStore:
         # deleted topics whose files are gone.
         self._made: set[Partition] = set()
         self._removed: set[bytes] = set()
-        self._host = ""
+        # Topics that `begin_deletion` has deleted.
+        self._deleted: set[bytes] = set()
+        self._host, self._shares_host = "", False
         # The revision that memory has, and the id of its change.
         self._known = 0, ""
         self.session_epoch = 0
@@ -130,7 +132,7 @@ class CatalogStore:
             return epoch
 
         self.session_epoch = await self._main.transact(work)
-        self._host = member.host
+        self._host, self._shares_host = member.host, shares_host
 
     async def leave(self, node_id: int) -> None:
         """Close the session of this broker; nobody leads its partitions until it comes back."""
@@ -278,12 +280,26 @@ class CatalogStore:
         self._made.update((topic_id, number) for number in partitions)
 
     def note_removed(self, topic_ids: Iterable[bytes]) -> None:
+        if self._shares_host:
+            return  # other brokers have files of them, too: the next start of the host looks
         self._removed.update(topic_ids)
 
     async def begin_deletion(self, topic_ids: Sequence[bytes]) -> None:
-        await self._change(lambda to: to.begin_deletion(topic_ids), map(changes.topic, topic_ids))
+        """Delete topics at once: hosts that still have files of them are noted with that.
+
+        A topic half deleted would keep its name until a broker starts.
+        """
+        await self._delete(topic_ids)
+        self._deleted.update(topic_ids)
 
     async def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
+        """Delete topics that a single broker brought along half deleted."""
+        left = [one for one in topic_ids if one not in self._deleted]
+        self._deleted.difference_update(topic_ids)
+        if left:
+            await self._delete(left)
+
+    async def _delete(self, topic_ids: Sequence[bytes]) -> None:
         await self._change(lambda to: to.finish_deletion(topic_ids), map(changes.topic, topic_ids))
 
     async def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:

@@ -15,9 +15,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from odradek.broker.errors import MetadataError
 from odradek.broker.loop.slices import Sliced, Slices
 
 T = TypeVar("T")
+
+# Failures to follow, within one change, of a store that does not refuse the change itself.
+_FAILURES_MAX = 10
 
 
 class OutOfDate(Exception):
@@ -47,6 +51,7 @@ class Changes:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        failures = 0
         async with self._turn:
             while True:
                 try:
@@ -55,4 +60,10 @@ class Changes:
                     return await Sliced(change(), self._slices)
                 except OutOfDate:
                     assert self.follow is not None, "only a shared store raises it"
-                    await self.follow()
+                    try:
+                        await self.follow()
+                    except MetadataError:
+                        # If it lasts, the store refuses the change itself, which reports that.
+                        failures += 1
+                        if failures == _FAILURES_MAX:
+                            raise

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
 from odradek.broker.topics.names import INTERNAL
-from odradek.broker.topics.partitions import OfflinePartition, Partition, RemotePartition, Wanted
+from odradek.broker.topics.partitions import Partition, RemotePartition, Wanted, leaderless
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig
@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 class FollowingTopics(LiveTopics):
     """The topics as all brokers change them. The event loop owns it."""
-
-    # Whether this broker has given up all partitions.
-    _has_resigned = False
 
     # --- leadership -----------------------------------------------------------------------------
 
@@ -56,7 +53,7 @@ class FollowingTopics(LiveTopics):
         own = [one for one in given if not isinstance(one, RemotePartition)]
         if not own:
             return
-        remote = [_without_leader(one, topic.record) for one in own]
+        remote = [leaderless(one, topic.record) for one in own]
         topic = replace(topic, partitions=_merged(topic.partitions, remote))
         self._publish(topic)
         for resigned in self.on_resigned:
@@ -67,13 +64,16 @@ class FollowingTopics(LiveTopics):
         """Lead again the partitions that this broker has given up, and that it still leads."""
         self._has_resigned = False
         for topic in self:
+            record = topic.record
             wanted = [
-                Wanted(topic.record, one.partition, topic.config, is_made=True)
+                Wanted(record, one.partition, topic.config, is_made=record.is_made(one.partition))
                 for one in topic.partitions
-                if isinstance(one, RemotePartition) and self._leads(topic.record, one.partition)
+                if isinstance(one, RemotePartition) and self._leads(record, one.partition)
             ]
             if wanted:
                 opened = await self._open_partitions(wanted)
+                if self._has_resigned:
+                    return
                 present = self._by_id[topic.topic_id]
                 restored = replace(present, partitions=_merged(present.partitions, opened))
                 self._publish(restored)
@@ -189,7 +189,7 @@ class FollowingTopics(LiveTopics):
     async def _lose(self, topic: Topic) -> None:
         self._withdraw(topic)
         try:
-            await self._partitions.delete(topic.partitions)
+            await self._partitions.delete(self._with_resigned(topic))
             self._store.note_removed([topic.topic_id])
         except StorageError as error:  # the next start tries again
             logger.error("could not delete logs topic=%s: %s", topic.name, error)
@@ -210,8 +210,3 @@ def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple
     """Return partitions of a topic by number; the changed ones take the place of the present."""
     by_number = {one.partition: one for one in (*present, *changed)}
     return tuple(by_number[number] for number in sorted(by_number))
-
-
-def _without_leader(one: Log | OfflinePartition, record: TopicRecord) -> RemotePartition:
-    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
-    return RemotePartition(one.topic, one.partition, leader)

@@ -29,6 +29,7 @@ from odradek.broker.topics.partitions import (
     Partitions,
     RemotePartition,
     Wanted,
+    leaderless,
 )
 from odradek.broker.topics.plans import TopicPlan
 from odradek.broker.topics.table import TopicTable
@@ -60,6 +61,8 @@ class LiveTopics(TopicTable):
         super().__init__()
         self._store, self._configs, self._changes = store, configs, changes
         self._partitions, self._brokers = partitions, brokers
+        # Whether `resign` was called after `restore`: no partition is led meanwhile.
+        self._has_resigned = False
         # Called with a topic that is gone, its logs deleted.
         self.on_deleted: list[Callable[[Topic], None]] = []
         # Called with a topic that has more partitions, and whether all of them are new.
@@ -193,7 +196,7 @@ class LiveTopics(TopicTable):
             await asyncio.get_running_loop().run_in_executor(None, _raise_epochs, later)
         found = iter(opened)
         return [
-            next(found)
+            self._as_led(next(found), one.record)
             if self._leads(one.record, one.number)
             else RemotePartition(one.record.name, one.number, one.record.leaders[one.number])
             for one in wanted
@@ -211,13 +214,28 @@ class LiveTopics(TopicTable):
             self._left_here.pop(_key(one), None)
         return [replace(one, left=found.get(_key(one))) for one in wanted]
 
+    def _as_led(self, one: Partition, record: TopicRecord) -> Partition:
+        """Return a partition of this broker as requests find it: leaderless after `resign`."""
+        return leaderless(one, record) if self._has_resigned and record.leaders else one
+
     def _leads(self, record: TopicRecord, number: int) -> bool:
         leaders = record.leaders
         return not leaders or leaders[number].node_id == self._configs.node_id
 
+    def _with_resigned(self, topic: Topic) -> list[Partition]:
+        """Return the partitions of a topic, with the logs that `resign` has kept."""
+        return [
+            self._partitions.log_of(topic.record, one.partition) or one
+            if isinstance(one, RemotePartition)
+            else one
+            for one in topic.partitions
+        ]
+
     def _note_made(self, topic: Topic) -> None:
         """Note that the partitions of this broker have files, once all of them have."""
-        own = [one for one in topic.partitions if not isinstance(one, RemotePartition)]
+        own = [
+            one for one in self._with_resigned(topic) if not isinstance(one, RemotePartition)
+        ]
         made = [one.partition for one in own if isinstance(one, Log)]
         if made and len(made) == len(own):
             self._store.note_made(topic.topic_id, made)

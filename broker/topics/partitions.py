@@ -19,11 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odradek.broker.errors import Refusal
-from odradek.broker.metadata.members import Leader
+from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.names import CLUSTER_METADATA
 from odradek.config.topic import TopicConfig
@@ -104,6 +104,12 @@ class Wanted:
     def name(self) -> str:
         """The name of the partition, and of its directory."""
         return f"{self.record.name}-{self.number}"
+
+
+def leaderless(one: Partition, record: TopicRecord) -> RemotePartition:
+    """Return a partition of a topic without a leader."""
+    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
+    return RemotePartition(one.topic, one.partition, leader)
 
 
 def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
@@ -258,6 +264,11 @@ class Partitions:
         left = [number for number in numbers if self._home_of(record, number) is not None]
         await self.delete(await self.open([Wanted(record, one, config) for one in left]))
 
+    def log_of(self, record: TopicRecord, number: int) -> Log | None:
+        """Return the log of a partition that is open here, None if there is none."""
+        found = (home.logs.get((record.name, number)) for home in self._directories)
+        return next((one for one in found if one and one.topic_id == record.topic_id), None)
+
     def home_of(self, log: Log) -> LogDirectory:
         """Return the directory that holds a log."""
         return next(one for one in self._directories if one.path == log.directory.parent)
@@ -273,7 +284,7 @@ class Partitions:
         if home is not None:
             return home
         for other in self._directories:
-            self._check_owner(other.path / wanted.name, wanted.record)
+            self._check_owner(other, wanted)
         if self.offline_directories:
             # The partition may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
@@ -304,10 +315,15 @@ class Partitions:
         # A directory without an id was not completed, or was created before Kafka 2.8.
         return noted is None or _is_same_but_for_damage(noted, record.topic_id)
 
-    def _check_owner(self, path: Path, record: TopicRecord) -> None:
-        if path not in self._idle or self._is_of(path, record):
+    def _check_owner(self, home: LogDirectory, wanted: Wanted) -> None:
+        path, record = home.path / wanted.name, wanted.record
+        log = home.logs.get((record.name, wanted.number))
+        if log is not None:  # of a topic whose deletion the disk has refused
+            topic_id: bytes | None = log.topic_id
+        elif path not in self._idle or self._is_of(path, record):
             return
-        topic_id = self._idle[path]
+        else:
+            topic_id = self._idle[path]
         assert topic_id is not None
         raise UnknownDirectory(
             f"{path} belongs to a topic of id {encode_uuid(topic_id)}, and topic "

@@ -191,7 +191,7 @@ class Topics(FollowingTopics):
             topic = self._by_id[topic_id]
             self._withdraw(topic)
             try:
-                await self._partitions.delete(topic.partitions)
+                await self._partitions.delete(self._with_resigned(topic))
                 gone.append(topic_id)
             except StorageError as error:
                 logger.error("could not delete logs topic=%s: %s", topic.name, error)

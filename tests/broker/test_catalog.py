@@ -172,6 +172,23 @@ def test_a_change_is_made_wholly_or_not_at_all(catalog: Catalog) -> None:
     run(use)
 
 
+def test_the_deletion_of_a_topic_that_came_along_half_deleted_is_finished(
+    catalog: Catalog,
+) -> None:
+    async def use() -> None:
+        store = catalog.store()
+        doomed = replace(topic(), is_deleting=True)
+        await store.prepare(lambda: Metadata("a-cluster", (doomed,), {}))
+        await store.join(member(), LEASE_MS)
+        assert [one.is_deleting for one in (await store.load()).topics] == [True]
+        await store.finish_deletion([doomed.topic_id])
+        assert (await store.load()).topics == ()
+        await store.create_topics([(topic(number=2), {})])  # the name is free
+        await store.close()
+
+    run(use)
+
+
 def test_no_broker_decides_by_metadata_that_has_changed(catalog: Catalog) -> None:
     async def use() -> None:
         async with catalog.joined() as one, catalog.joined(member(2)) as two:

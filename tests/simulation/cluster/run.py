@@ -1,0 +1,252 @@
+"""Runs a cluster through troubles drawn from a seed, and checks its history.
+
+The same seed always gives the same history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.loop.garbage import uncollected
+from odradek.protocol.errors import ErrorCode
+from tests.simulation.cluster.admin import Admin
+from tests.simulation.cluster.checker import check
+from tests.simulation.cluster.clients import Client, Unanswered
+from tests.simulation.cluster.consumers import Reader, find_committed, read_all
+from tests.simulation.cluster.history import History, Outcome, Place
+from tests.simulation.cluster.nemesis import Nemesis
+from tests.simulation.cluster.network import Network
+from tests.simulation.cluster.producers import (
+    IdempotentProducer,
+    PlainProducer,
+    TransactionalProducer,
+)
+from tests.simulation.cluster.world import World
+from tests.simulation.ledger import check_indexes
+from tests.support.requests import creatable, creating
+
+TOPIC = "data"
+_TROUBLE_S = 10.0
+# After its troubles a cluster is well again within this time.
+_RECOVERY_S = 60.0
+_LOOK_S = 0.2
+
+
+@dataclass
+class Survey:
+    """What a run has come past: one that came past nothing has shown nothing."""
+
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    history: History = field(default_factory=History)
+
+
+def run(seed: int, path: Path, *, brokers: int | None = None) -> Survey:
+    """Run a cluster with its catalog in a directory; return its problems and its history."""
+    count = brokers or random.Random(f"size {seed}").choice([1, 2, 3, 3, 3, 4, 5])
+    survey = Survey()
+    survey.history = play(seed, path, count, lambda world: Simulation(world, survey).run())
+    survey.problems = check(survey.history)
+    return survey
+
+
+def play(
+    seed: int, path: Path, count: int, scene: Callable[[World], Coroutine[Any, Any, None]]
+) -> History:
+    """Play a scene with the machines of a cluster, which are not started yet."""
+    history = _play(seed, path, count, scene)
+    _collect_the_dead()
+    return history
+
+
+def _play(
+    seed: int, path: Path, count: int, scene: Callable[[World], Coroutine[Any, Any, None]]
+) -> History:
+    loop = Network(seed)
+    world = World(loop, path, seed, count)
+    asyncio.set_event_loop(loop)
+    loop.set_exception_handler(lambda _, report: _note_report(world, report))
+    with uncollected():
+        try:
+            with world.simulated():
+                loop.run_until_complete(scene(world))
+        finally:
+            loop.set_exception_handler(lambda _, report: None)
+            asyncio.set_event_loop(None)
+            loop.close()
+            world.catalog.close()
+    history, world.history = world.history, History()  # the dead write into another one
+    return history
+
+
+class Simulation:
+    """The course of a run."""
+
+    def __init__(self, world: World, survey: Survey) -> None:
+        self.world, self.survey = world, survey
+        self._source = random.Random(f"load {world.seed}")
+        self._is_over = False
+        self.places: list[Place] = [
+            (TOPIC, number) for number in range(2 * len(world.machines))
+        ]
+
+    async def run(self) -> None:
+        """Start, trouble, let recover, and look at what there is."""
+        world = self.world
+        for machine in world.machines.values():
+            world.start(machine)
+        if not await settled(world, "start"):
+            return
+        await self._create_topic()
+        workers = self._workers()
+        tasks = [asyncio.create_task(one) for one in workers]
+        nemesis = Nemesis(world)
+        await nemesis.run(world.loop.time() + _TROUBLE_S)
+        self.survey.counts += nemesis.counts
+        self._is_over = True
+        if not await settled(world, "recover"):
+            return
+        await asyncio.wait(tasks, timeout=_RECOVERY_S)
+        for task in tasks:
+            if not task.done():
+                world.history.troubles.append(f"stuck: {task.get_coro()}: {task.get_stack()}")
+                task.cancel()
+            elif task.exception() is not None:
+                raise task.exception() or AssertionError
+        if not await settled(world, "be quiet"):
+            return
+        await self._read_all()
+        if await settled(world, "stay quiet"):
+            self._look()
+
+    def _workers(self) -> list[Coroutine[Any, Any, None]]:
+        source, places = self._source, self.places
+        readers = [Reader(self._client(f"reader{n}"), places) for n in range(2)]
+        transactional = [
+            TransactionalProducer(
+                self._client(f"txn{n}"),
+                places,
+                is_old=source.random() < 0.3,
+                timeout_ms=source.choice([2_000, 10_000]),
+                group_place=places[0],
+            )
+            for n in range(2)
+        ]
+        self.groups = [(one.group, place) for one in readers for place in places]
+        self.groups += [(one.group, places[0]) for one in transactional]
+        others: list[Any] = [
+            *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(2)),
+            PlainProducer(self._client("plain"), places),
+            *(Admin(self._client(f"admin{n}")) for n in range(2)),
+        ]
+        return [one.run(lambda: self._is_over) for one in (*readers, *transactional, *others)]
+
+    async def _create_topic(self) -> None:
+        client = self._client("creator")
+        while True:
+            try:
+                asked = creating(creatable(TOPIC, len(self.places)))
+                (found,) = (await client.ask(1, asked, 7)).topics
+            except Unanswered:
+                continue
+            if found.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+
+    async def _read_all(self) -> None:
+        client, history = self._client("final"), self.world.history
+
+        async def read() -> None:
+            for place in self.places:
+                history.final_committed[place] = await read_all(client, place, 1)
+                history.final[place] = await read_all(client, place, 0)
+            for group, place in self.groups:
+                while await find_committed(client, group, place) is None:
+                    pass
+
+        try:
+            await asyncio.wait_for(read(), _RECOVERY_S)
+        except TimeoutError:
+            history.troubles.append("stuck: the final reads: a transaction stays open")
+
+    def _look(self) -> None:
+        world = self.world
+        world.look()
+        for machine in world.machines.values():
+            broker = machine.broker
+            assert broker is not None
+            for log in broker.logs():
+                check_indexes(log)
+                topic = broker.topics.get(log.topic)
+                if topic is None or topic.topic_id != log.topic_id:
+                    world.history.troubles.append(
+                        f"broker {machine.node_id}: {log} has no topic any more"
+                    )
+                    continue
+                epoch = topic.record.leaders[log.partition].epoch
+                if log.leader_epoch != epoch:
+                    world.history.troubles.append(
+                        f"broker {machine.node_id}: {log} has epoch {log.leader_epoch}, "
+                        f"the catalog has {epoch}"
+                    )
+        done = Counter(type(one).__name__ for one in world.history.appends)
+        self.survey.counts += done
+        self.survey.counts["steps"] = world.loop.steps
+        for name, some in (
+            ("acknowledged", world.history.appends),
+            ("committed", world.history.transactions),
+            ("changed", world.history.topic_changes),
+        ):
+            self.survey.counts[name] = sum(one.outcome is Outcome.DONE for one in some)
+        self.survey.counts["read"] = len(world.history.reads)
+
+    def _client(self, name: str) -> Client:
+        source = random.Random(self._source.getrandbits(32))
+        return Client(name, self.world.ports, source, self.world.history)
+
+
+async def settled(world: World, what: str) -> bool:
+    """Wait until a cluster is well; note that it could not do something, and return False."""
+    end_s = world.loop.time() + _RECOVERY_S
+    while not world.is_settled():
+        if world.loop.time() > end_s:
+            why = [_state(one) for one in world.machines.values()]
+            world.history.troubles.append(f"stuck: could not {what}: {why}")
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
+
+
+def _state(machine: Any) -> str:
+    broker = machine.broker
+    if broker is None or not machine.is_ready:
+        return f"broker {machine.node_id} is not ready"
+    return (
+        f"broker {machine.node_id}: problems {broker.problems()}, members {len(broker.brokers)}, "
+        f"revision {broker.store.revision}, loaded {broker.loading.done()}, "
+        f"offline {broker.topics.offline()}"
+    )
+
+
+def _collect_the_dead() -> None:
+    """Free the coroutines of killed processes: now, so that none ends within a later run.
+
+    They run their last steps then, without a loop, and fail.
+    """
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+def _note_report(world: World, report: dict[str, Any]) -> None:
+    error = report.get("exception")
+    world.history.troubles.append(f"unhandled: {report.get('message')}: {error!r}")
