@@ -14,9 +14,9 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgresql]:
+def postgresql() -> Iterator[Postgresql]:
     """Run a server for all tests of a worker."""
-    with running(tmp_path_factory.mktemp("catalog")) as server:
+    with running() as server:
         yield server
 
 

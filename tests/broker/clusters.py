@@ -45,9 +45,7 @@ class ThreeBrokers(OdradekProcess):
     def start(self) -> float:
         """Start the database, then the brokers."""
         if not self.others:
-            folder = self.directory / "postgresql"
-            folder.mkdir(parents=True)
-            url = self.stack.enter_context(running(folder)).create_database("catalog")
+            url = self.stack.enter_context(running()).create_database("catalog")
             shared = {**self.settings, "odradek.catalog.url": url}
             self.settings = {**shared, "node.id": "1"}
             for node_id in (2, 3):

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,24 +105,27 @@ class Postgresql:
 
 
 @contextmanager
-def running(parent: Path) -> Iterator[Postgresql]:
-    """Run a new server; skip the test where PostgreSQL is not installed."""
+def running() -> Iterator[Postgresql]:
+    """Run a new server; skip the test where PostgreSQL is not installed.
+
+    Its folder is not below pytest's: each session of pytest takes that of all others away from
+    other users.
+    """
     programs = folder_of_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
     user = None
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         user = "postgres" if _exists("postgres") else "nobody"
-        for one in (parent, *parent.parents):
-            if one.stat().st_uid == 0 and one != Path("/") and one != Path("/tmp"):
-                one.chmod(one.stat().st_mode | 0o011)
-    server = Postgresql(programs, parent / "postgresql", free_port(), user)
-    server.create()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
+        Path(folder).chmod(0o711)  # nosec B103: the server's user enters its own folder below
+        server = Postgresql(programs, Path(folder) / "server", free_port(), user)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def _exists(user: str) -> bool:
