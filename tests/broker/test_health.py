@@ -203,8 +203,8 @@ async def test_early_answers_are_few_and_short(
         async with connection(broker) as (reader, _):
             assert await is_reset(reader)
         await open_now.aclose()
-        assert broker._early is not None
-        await until(lambda: not broker._early._open)
+        assert broker.http._early is not None
+        await until(lambda: not broker.http._early._open)
         async with asyncio.timeout(PATIENCE_S):
             # Bytes that are no request of HTTP have an answer that fits any request.
             async with connection(broker) as (reader, writer):
