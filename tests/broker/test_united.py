@@ -86,6 +86,15 @@ def post(broker: Workers, path: str, **query: str | int) -> Any:
     return json.loads(body)
 
 
+def first_event(broker: Workers, shown: str = "") -> tuple[bytes, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, 60)
+    connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {shown}"})
+    response = connection.getresponse()
+    name, data = response.readline(), response.readline()
+    connection.close()
+    return name, json.loads(data.removeprefix(b"data: "))
+
+
 def of_all(rows: list[Any]) -> bool:
     return {row["partition"] for row in rows} == set(range(PARTITIONS))
 
@@ -200,13 +209,8 @@ def test_the_state_is_that_of_both(broker: Workers) -> None:
         "there are samples",
     )
     assert {len(one) for one in samples["columns"].values()} == {len(samples["columns"]["at_ms"])}
-    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, 60)
-    connection.request("GET", "/api/events")
-    response = connection.getresponse()
-    assert response.readline() == b"event: tick\n"
-    tick = json.loads(response.readline().removeprefix(b"data: "))
-    connection.close()
-    assert tick["partitions"] == internal
+    name, tick = first_event(broker)
+    assert name == b"event: tick\n" and tick["partitions"] == internal
 
 
 def test_a_wrong_token_is_refused(broker: Workers) -> None:
@@ -264,14 +268,20 @@ def names_broker_2(broker: Workers) -> bool:
     return any(one.startswith("broker 2 does not answer over HTTP") for one in problems)
 
 
-def test_a_folder_for_sockets_is_removed(tmp_path: Path) -> None:
+def test_reading_takes_the_token_at_each_worker(tmp_path: Path) -> None:
     (tmp_path / "sockets").mkdir()
-    one = workers(tmp_path / "workers", 2)
+    one = workers(tmp_path / "workers", 2, {"odradek.http.read.token": "read-me-12"})
     one.environment = {"TMPDIR": str(tmp_path / "sockets")}
     one.start()
     wait_for_http(one)
     (folder,) = (tmp_path / "sockets").glob("odradek-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.name for path in folder.iterdir()} == BOTH
+    for path in ("/api/topics", "/api/broker", "/metrics", "/api/events"):
+        assert ask(one, path)[0] == ask(one, path, shown="wrong-one")[0] == 401
+    assert ask(one, "/api/topics", shown="read-me-12")[0] == 200
+    assert json.loads(ask(one, "/health", shown="read-me-12")[2])["problems"] == []
+    _, tick = first_event(one, "read-me-12")
+    assert tick["problems"] == []  # the other worker has answered this one
     one.stop()
     assert not folder.exists()

@@ -54,7 +54,7 @@ class UnitedAnswers:
     """Owned by the event loop."""
 
     def __init__(self, app: web.Application, broker: WebServices, port: SharedPort) -> None:
-        """Add what the workers ask each other to an application."""
+        """Add the routes between workers to an application, and answer before the others."""
         self._broker, self._token = broker, port.token.text
         self._neighbours = Neighbours(port.paths, broker.node_id)
         self._others = frozenset(port.paths) - {broker.node_id}
@@ -190,7 +190,9 @@ class UnitedAnswers:
             return self._only(CONSUMER_OFFSETS, place)
         if path == _GET:
             number = self._partition_of_key(request)
-            return [] if number is None else self._only(request.query["topic"], number)
+            if number is None:
+                return []
+            return self._only(request.query["topic"], number) or self._all()
         return self._all()
 
     def _only(self, topic: str, number: int) -> list[int]:
@@ -216,7 +218,7 @@ class UnitedAnswers:
 
     def _is_found(self, request: web.Request, replies: Mapping[int, Reply]) -> bool:
         """Return whether the record of a key is where the default partitioner puts it."""
-        if not _all_ok(replies):
+        if len(replies) != 1 or not _all_ok(replies):
             return False
         (reply,) = replies.values()
         found = json.loads(reply.body)

@@ -1,4 +1,4 @@
-"""Which workers answer each route: a test compares the table with the broker's routes.
+"""The workers that answer each route: a test compares this with the routes of a broker.
 
     own         the worker that the client has reached
     leader      the worker that leads the partition that the request names
