@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -98,5 +99,12 @@ class Http:
         await server.listen()
 
     async def _answer_at_end(self) -> None:
-        if self._shared is None or self._shared.all_stop():  # else other workers answer
-            await self._early.serve_again("stopping")
+        shared = self._shared
+        if shared is not None:
+            if not shared.all_stop():
+                return  # other workers answer
+            own = shared.paths[self._broker.node_id]
+            own.unlink(missing_ok=True)
+            with suppress(OSError):  # the last worker succeeds, if their supervisor was killed
+                own.parent.rmdir()
+        await self._early.serve_again("stopping")

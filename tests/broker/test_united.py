@@ -310,3 +310,17 @@ def test_reading_takes_the_token_at_each_worker(tmp_path: Path) -> None:
     assert tick["problems"] == []  # the other worker has answered this one
     one.stop()
     assert not folder.exists()
+
+
+def test_the_folder_goes_with_a_killed_supervisor(tmp_path: Path) -> None:
+    (tmp_path / "sockets").mkdir()
+    one = workers(tmp_path / "workers", 2)
+    one.environment = {"TMPDIR": str(tmp_path / "sockets")}
+    one.start()
+    wait_for_http(one, "/health/ready")
+    assert one.process is not None
+    one.process.kill()
+    one.process.wait()
+    wait_until(lambda: not list((tmp_path / "sockets").iterdir()), "the last worker removes it")
+    pids = [one.pid_of(node_id) for node_id in one.ports]
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "they have ended")
