@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import select
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -17,6 +21,7 @@ from odradek.broker.hosts.addresses import AddressError, bind
 from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.process import logs
 from odradek.broker.serve import Reports, StartError, StopError, explained, say, serve
+from odradek.broker.web.united.port import SharedPort
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
 from odradek.broker.workers.supervisor import Beats, Supervisor
@@ -29,6 +34,9 @@ from odradek.storage.errors import StorageError
 from odradek.storage.meta_properties import META
 from odradek.storage.real_files import RealFileSystem
 
+if TYPE_CHECKING:
+    from odradek.broker.web.access import AdminToken
+
 logger = logging.getLogger(__name__)
 
 # Modules that every worker needs soon: those that a single broker imports once it serves.
@@ -36,6 +44,7 @@ _IMPORTED = (
     "odradek.broker.composition",
     "odradek.broker.catalog.membership",
     "odradek.broker.web.server",
+    "odradek.broker.web.united.answering",
 )
 _MS_PER_S = 1_000
 
@@ -64,6 +73,11 @@ class Fleet:
         if len(set(self._node_ids)) < count:
             raise ConfigError("two workers have one node.id: change odradek.worker.N.node.id")
         self._http = bind(*config.metrics_address) if config.metrics_address else []
+        self._given_token = config.odradek_admin_token
+        # Set before the workers start, if HTTP is served.
+        self._token: AdminToken | None = None
+        self._folder: Path | None = None
+        self._have_served = False
         catalog = resolve_apart(CatalogConfig, [self._layers[0]])
         self._silence_s = catalog.broker_session_timeout_ms / _MS_PER_S
         url = catalog.odradek_catalog_url or ""
@@ -78,12 +92,19 @@ class Fleet:
         self._host.prepare(self._node_ids)
         for name in _IMPORTED:
             importlib.import_module(name)
+        if self._http:
+            self._share_port()
         gc.collect()
         gc.freeze()  # so that a search for garbage leaves the shared memory alone
         supervisor = Supervisor(
             self._host, self._node_ids, self._serve, self._silence_s, self._ready
         )
-        if supervisor.run():
+        try:
+            status = supervisor.run()
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        if status:
             raise StopError("not all workers stopped cleanly, the next start recovers")
 
     def _layer(self, static: Layer, number: int) -> Layer:
@@ -93,7 +114,7 @@ class Fleet:
     def _serve(self, at: int, beats: Beats, stop_fd: int) -> int:
         """Run one worker in this process, to its end; return its exit status."""
         logs.name_worker(self._node_ids[at])
-        role = Role(at + 1, self._http, partial(beats.beat, at), stop_fd)
+        role = Role(at + 1, self._port(at, beats, stop_fd), partial(beats.beat, at), stop_fd)
         read = self._read
         again = None if read is None else lambda: self._layer(read(), at + 1)
         status = 0
@@ -106,7 +127,37 @@ class Fleet:
         sys.stderr.flush()
         return status
 
+    def _share_port(self) -> None:
+        """Create the admin token, and the folder of the workers' private sockets."""
+        from odradek.broker.web.access import grant_access
+
+        self._token = grant_access(self._fs, self._directory, self._given_token)
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="odradek-"))
+        except OSError as error:
+            raise MetadataError(
+                f"no folder for sockets between workers: {error}; set TMPDIR to one"
+            ) from error
+
+    def _port(self, at: int, beats: Beats, stop_fd: int) -> SharedPort | None:
+        """Return a worker's part of the HTTP port."""
+        if self._token is None or self._folder is None:
+            return None
+        count = len(self._node_ids)
+        is_first_start = not self._have_served
+        stop = select.poll()
+        stop.register(stop_fd, select.POLLIN)
+        return SharedPort(
+            self._http,
+            self._token,
+            {one: self._folder / str(one) for one in self._node_ids},
+            answers_first=is_first_start and at == 0,
+            all_serve=lambda: not is_first_start or all(map(beats.count, range(count))),
+            all_stop=lambda: bool(stop.poll(0)),
+        )
+
     def _ready(self) -> None:
+        self._have_served = True
         self._reports.service.ready(f"{len(self._layers)} workers accept connections")
 
 

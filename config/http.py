@@ -67,8 +67,8 @@ class HttpConfig:
         "odradek.http.connections.max",
         default=256,
         valid=at_least(2),
-        doc="How many connections the HTTP listener may have at a time; one address may have "
-        "half of them. Each further one is closed at once.",
+        doc="How many connections the HTTP listener may have at a time, each worker's part of it "
+        "with `--workers`; one address may have half of them. Each further one is closed at once.",
     )
 
     @property

@@ -53,7 +53,8 @@ ROOMS = {
         {"apis"},
         {"network", "adoption"},
         {"observability"},
-        {"web", "workers"},
+        {"web"},
+        {"workers"},
         {
             "clustering", "composition", "coordinators", "fleet", "http", "main", "periodic",
             "reference", "serve",

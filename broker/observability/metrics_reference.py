@@ -31,6 +31,9 @@ alerts for these names work here; `kafka_consumergroup_…` are kafka_exporter's
 begin with `odradek_` are Odradek's own. Metrics that clients push (KIP-714) are `kafka_client_…`,
 and `process_…` are memory, CPU time and open files.
 
+At the port of several workers (`odradek serve --workers N`) each sample has one more label,
+`broker`, with the node id of its worker: sum or group by it.
+
 `grafana/odradek.json` is a dashboard of these metrics, `alerts/odradek.yml` has alert rules.
 
 ## Pushed to OpenTelemetry

@@ -6,7 +6,7 @@ a file that only the broker's own user may read, so that commands on the same ma
     data/odradek-admin-token
 
 Each start creates a new token: a process that took the port of a stopped broker, and got the token
-from a client, cannot use it with the next broker.
+from a client, cannot use it with the next broker. All workers of a machine have the same one.
 
 Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it needs
 that token or the admin token. With an authorizer, reading always needs a token: HTTP must not show
@@ -37,7 +37,7 @@ from aiohttp import web
 from odradek.broker.hosts.addresses import plain_address
 from odradek.broker.loop.seldom import Seldom
 from odradek.broker.web.guesses import Guesses, Holds
-from odradek.broker.web.requests import Problem
+from odradek.broker.web.requests import CLIENT, Problem, is_private
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
 
@@ -198,7 +198,9 @@ def _digest(text: bytes) -> bytes:
 
 
 def _address(request: web.Request) -> str:
-    """Return the client's address; headers of proxies do not count."""
+    """Return the client's address; of all headers, only that of another worker counts."""
+    if is_private(request):
+        return request.headers.get(CLIENT, "")
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport is not None else None
     return plain_address(str(peer[0])) if peer else ""

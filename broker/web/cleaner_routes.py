@@ -103,7 +103,7 @@ class CleanerRoutes:
         if topic is None and number is not None:
             raise Problem(400, "name the topic of the partition: topic=")
         is_exact = parameters.flag("exact", default=topic is not None)
-        wanted = None if topic is None else set(logs_of(self._broker, topic, number))
+        wanted = None if topic is None else set(logs_of(self._broker, parameters))
         # A dry run reads logs.
         async with (self._reads if is_exact else self._lists).turn(request) as turn:
             answered = await self._plan(topic, wanted, is_exact=is_exact)
@@ -174,7 +174,7 @@ class CleanerRoutes:
         topic = parameters.text("topic")
         if topic is None:
             raise Problem(400, "name the topic: topic=")
-        logs = logs_of(self._broker, topic, parameters.number("partition"))
+        logs = logs_of(self._broker, parameters)
         must_wait = parameters.flag("wait", default=True)
         answers = [self._broker.cleaner.ask(log) for log in logs]
         if not must_wait:
@@ -236,7 +236,7 @@ class CleanerRoutes:
         topic, number = parameters.text("topic"), parameters.number("partition")
         if topic is None or number is None:
             raise Problem(400, "name the topic and the partition: topic= and partition=")
-        (log,) = logs_of(self._broker, topic, number)
+        (log,) = logs_of(self._broker, parameters)
         return log
 
     def _compacted(self) -> list[Log]:

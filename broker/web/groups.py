@@ -4,7 +4,8 @@
     GET /api/group?group=G     one group: its members, and its partitions one by one
 
 The lag of a partition counts the offsets up to the last stable offset that the group has not
-read. Share groups have no committed offsets: their lag is that of DescribeShareGroupOffsets.
+read; this broker knows it if it leads the partition. Share groups have no committed offsets: their
+lag is that of DescribeShareGroupOffsets.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from aiohttp import web
 from odradek.broker.counters.lag import lag
 from odradek.broker.groups.consumer.embedded import read_assignment
 from odradek.broker.web.concurrency import ConcurrencyLimiter
-from odradek.broker.web.requests import Parameters, Problem, answer_from_thread
+from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, is_private
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -47,6 +48,8 @@ class Reading:
     offset: int | None
     end_offset: int | None
     lag: int | None
+    # The records after the offset that a share group has finished with.
+    complete: int = 0
     member: str | None = None
 
 
@@ -72,6 +75,12 @@ class GroupRoutes:
             await breaths.after(_GROUP_AS_ROWS)
             rows = await self._rows(group, breaths)
             groups.append({**_head(group), **self._members_of(group), **_lag(rows)})
+            if is_private(request):
+                groups[-1]["unknown"] = [
+                    (row.topic, row.partition, row.offset, row.complete)
+                    for row in rows
+                    if row.offset is not None and row.end_offset is None
+                ]
         return await answer_from_thread(
             lambda: {"groups": sorted(groups, key=lambda one: str(one["group"]))}
         )
@@ -86,12 +95,15 @@ class GroupRoutes:
             raise Problem(404, f"there is no group {name}: /api/groups lists all groups")
         members, owners = self._members(found)
         rows = await self._rows(found, _Breaths())
+        is_shown = not is_private(request)
 
         def body() -> Json:
             for row in rows:
                 row.member = owners.get((row.topic, row.partition))
             rows.sort(key=lambda row: (row.topic, row.partition))
             shown = [asdict(row) for row in rows]
+            for one in shown if is_shown else ():
+                del one["complete"]
             return {**_head(found), **_lag(rows), "members": members, "partition_rows": shown}
 
         return await answer_from_thread(body)
@@ -126,8 +138,10 @@ class GroupRoutes:
             if topic is None or answer.error is not ErrorCode.NONE:
                 continue
             row = self._row(topic.name, key.partition, state.start_offset)
-            if row.lag is not None and state.delivery_complete_count != _UNKNOWN_COUNT:
-                row.lag = max(row.lag - state.delivery_complete_count, 0)
+            if state.delivery_complete_count != _UNKNOWN_COUNT:
+                row.complete = state.delivery_complete_count
+            if row.lag is not None:
+                row.lag = max(row.lag - row.complete, 0)
             rows.append(row)
         return rows
 

@@ -111,7 +111,7 @@ class ProofApi:
     async def verify(self, request: web.Request) -> web.Response:
         """Verify the partitions of a topic, one after the other."""
         parameters = Parameters(request, ("topic", "partition", "dry_run"))
-        topic, numbers = self._asked(parameters)
+        topic, numbers = topic_of(self._broker, parameters)
         is_dry = parameters.flag("dry_run", default=False)
         if not is_dry:
             self._access.require(request)
@@ -135,8 +135,8 @@ class ProofApi:
         """Find the latest record of a key."""
         known = ("topic", "partition", "key", "key_format", "isolation", "value_bytes")
         parameters = Parameters(request, known)
-        topic, numbers = self._asked(parameters)
-        key = _parse_key(parameters)
+        topic, numbers = topic_of(self._broker, parameters)
+        key = parse_key(parameters)
         isolation = parameters.text("isolation") or "read_committed"
         if isolation not in ("read_committed", "read_uncommitted"):
             raise Problem(400, "isolation is read_committed or read_uncommitted")
@@ -149,10 +149,6 @@ class ProofApi:
         asked = Asked(topic, numbers, key, is_committed, bounds(value_bytes))
         async with self._reads.turn(request) as turn:
             return await turn.send(request, await self._look_up(request, asked))
-
-    def _asked(self, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
-        """Return the topic and the partitions that a request names."""
-        return topic_of(self._broker, parameters.text("topic"), parameters.number("partition"))
 
     async def _verify(
         self, request: web.Request, topic: Topic, number: int, is_dry: bool
@@ -249,7 +245,8 @@ def _log_of(topic: Topic, number: int) -> Log:
     return log
 
 
-def _parse_key(parameters: Parameters) -> bytes:
+def parse_key(parameters: Parameters) -> bytes:
+    """Return the key that a request names. Raises Problem."""
     text = parameters.text("key")
     if text is None:
         raise Problem(400, "name the key: &key=…")

@@ -158,9 +158,7 @@ class RecordRoutes:
     def _asked(self, request: web.Request, *, is_latest: bool) -> Asked:
         known = ["topic", "partition", "limit", "search"]
         parameters = Parameters(request, known if is_latest else [*known, "before"])
-        topic, numbers = topic_of(
-            self._broker, parameters.text("topic"), parameters.number("partition")
-        )
+        topic, numbers = topic_of(self._broker, parameters)
         limit = parameters.number("limit")
         limit = RECORDS_DEFAULT if limit is None else limit
         if not 0 < limit <= RECORDS_MAX:

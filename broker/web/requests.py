@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
 _TOPICS_NAMED_MAX = 10
 
+# The node ids of this machine's other workers.
+OTHER_WORKERS = web.AppKey("other_workers", frozenset)
+# The address of the client for whom another worker asks.
+CLIENT = "X-Odradek-Client"
+
 to_json = partial(json.dumps, indent=2)
 
 
@@ -75,11 +80,21 @@ async def answer_from_thread(make: Callable[[], object], status: int = 200) -> w
     return await loop.run_in_executor(None, lambda: answer(make(), status))
 
 
+def is_private(request: web.Request) -> bool:
+    """Return whether another worker of this machine asks: nobody else has the socket's path."""
+    transport = request.transport
+    return transport is not None and isinstance(transport.get_extra_info("sockname"), str)
+
+
 class Parameters:
     """The query of a request; raises Problem for unknown, repeated and invalid parameters."""
 
     def __init__(self, request: web.Request, known: Iterable[str]) -> None:
         self._query = request.query
+        # Another worker asks these brokers, too: each answers about its own partitions.
+        self.others: frozenset[int] = (
+            request.app.get(OTHER_WORKERS, frozenset()) if is_private(request) else frozenset()
+        )
         known = list(known)
         for name in self._query:
             if name not in known:
@@ -111,10 +126,12 @@ class Parameters:
         return _FLAGS[text]
 
 
-def topic_of(
-    broker: WebServices, name: str | None, partition: int | None
-) -> tuple[Topic, Sequence[int]]:
-    """Return a topic with the numbers of all partitions, or of one. Raises Problem."""
+def topic_of(broker: WebServices, parameters: Parameters) -> tuple[Topic, Sequence[int]]:
+    """Return the topic that a request names, and the numbers of its partitions.
+
+    They are the named one, else all but those that other workers are asked about. Raises Problem.
+    """
+    name, partition = parameters.text("topic"), parameters.number("partition")
     if not name:
         raise Problem(400, "name the topic: ?topic=…")
     found = broker.topics.get(name)
@@ -130,16 +147,19 @@ def topic_of(
         raise Problem(
             404, f"topic {name} has no partition {partition}: it has {count}, counted from 0"
         )
-    return found, range(count) if partition is None else [partition]
+    if partition is not None:
+        return found, [partition]
+    others = parameters.others
+    return found, [one for one in range(count) if found.other_leader(one) not in others]
 
 
-def logs_of(broker: WebServices, topic: str, partition: int | None) -> list[Log]:
-    """Return the logs of a topic, or of one of its partitions. Raises Problem."""
-    found, numbers = topic_of(broker, topic, partition)
+def logs_of(broker: WebServices, parameters: Parameters) -> list[Log]:
+    """Return the logs of the partitions that a request names. Raises Problem."""
+    found, numbers = topic_of(broker, parameters)
     try:
         logs = [found.log(one) for one in numbers]
     except StorageError as error:
         raise Problem(
-            503, f"a partition of {topic} is offline, see /health and try again: {error}"
+            503, f"a partition of {found.name} is offline, see /health and try again: {error}"
         ) from error
     return [log for log in logs if log is not None]

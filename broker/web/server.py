@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -48,6 +49,8 @@ from odradek.config.http import HttpConfig
 if TYPE_CHECKING:
     from odradek.broker.web.certificate import Certificate
     from odradek.broker.web.services import WebServices
+    from odradek.broker.web.united.answering import UnitedAnswers
+    from odradek.broker.web.united.port import SharedPort
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +65,24 @@ _LISTS_MAX, _LISTS_WAITING_MAX = 2, 64
 class HttpServer:
     """Serves the broker's state over HTTP; the event loop owns it."""
 
-    def __init__(self, broker: WebServices, certificate: Certificate | None) -> None:
-        """Create the admin token; with a `certificate`, connections use TLS."""
-        self._broker = broker
+    def __init__(
+        self,
+        broker: WebServices,
+        certificate: Certificate | None,
+        sockets: Sequence[socket.socket],
+        shared: SharedPort | None = None,
+    ) -> None:
+        """Create the admin token, unless workers share one.
+
+        The `sockets` are bound. With a `certificate`, connections use TLS.
+        """
+        self._broker, self._sockets = broker, sockets
+        path, given = broker.directories[0].path, broker.config.odradek_admin_token
+        admin = grant_access(broker.fs, path, given) if shared is None else shared.token
         config = broker.configs.of(HttpConfig)
         self._certificate = certificate
         self.access = Access(
-            grant_access(broker.fs, broker.directories[0].path, broker.config.odradek_admin_token),
+            admin,
             broker.loop.time,
             self._connections_max,
             lambda: broker.configs.of(HttpConfig).odradek_http_read_token,
@@ -92,25 +106,30 @@ class HttpServer:
         add_proof_routes(app, broker, self.access, self._reads)
         add_cleaner_routes(app, broker, self.access, self._reads, self._lists)
         add_page(app)
-        add_state_routes(app, broker, self.access)
+        self._united: UnitedAnswers | None = None
+        if shared is not None and len(shared.paths) > 1:
+            self._united = _unite(app, broker, shared)
+        united = self._united
+        add_state_routes(app, broker, self.access, None if united is None else united.state)
         add_cluster_routes(app, broker, self._lists)
         add_topic_routes(app, broker, self._lists)
         add_group_routes(app, broker, self._lists)
         add_cluster_move_routes(app, broker, self.access)
         add_record_routes(app, broker, self._reads)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
-        self._sockets: Sequence[socket.socket] = ()
+        kafka_addresses = " or ".join(map(str, broker.server.listeners))
+        self._limits = Limits(
+            self._make_handler, broker.loop, self._connections_max, kafka_addresses
+        )
         self._acceptor: Acceptor | None = None
+        self._private: asyncio.Server | None = None
         self._following: asyncio.Task[None] | None = None
 
-    async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections on bound sockets."""
-        await self._runner.setup()
-        loop = self._broker.loop
-        kafka_addresses = " or ".join(map(str, self._broker.server.listeners))
-        limits = Limits(self._make_handler, loop, self._connections_max, kafka_addresses)
+    async def listen(self) -> None:
+        """Accept connections."""
+        await self._set_up()
+        limits, sockets = self._limits, self._sockets
         self._guard.limits = limits
-        self._sockets = sockets
         context = None
         if self._certificate is not None:
             context = self._certificate.context
@@ -125,6 +144,17 @@ class HttpServer:
         self._acceptor = Acceptor(limits, context)
         for one in sockets:
             self._acceptor.listen(one)
+
+    async def listen_privately(self, path: Path) -> None:
+        """Accept connections of the machine's other workers at a socket of its own."""
+        await self._set_up()
+        self._private = await self._broker.loop.create_unix_server(
+            lambda: self._make_handler(self._limits), path
+        )
+
+    async def _set_up(self) -> None:
+        if self._runner.server is None:
+            await self._runner.setup()
 
     def _connections_max(self) -> int:
         return self._broker.configs.of(HttpConfig).odradek_http_connections_max
@@ -157,7 +187,11 @@ class HttpServer:
             self._following.cancel()
         if self._acceptor is not None:
             await self._acceptor.close()
+        if self._private is not None:
+            self._private.close()
         await self._runner.cleanup()
+        if self._united is not None:
+            await self._united.close()
         for limiter in (self._reads, self._lists, self._scrapes):
             limiter.close()
 
@@ -189,3 +223,9 @@ class HttpServer:
             problems = [f"{len(problems)} of them: reading them needs a token"]
         status = "failing" if problems else "ok"
         return answer({"status": status, "problems": problems}, 503 if problems else 200)
+
+
+def _unite(app: web.Application, broker: WebServices, shared: SharedPort) -> UnitedAnswers:
+    from odradek.broker.web.united.answering import UnitedAnswers
+
+    return UnitedAnswers(app, broker, shared)

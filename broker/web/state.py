@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.web.services import WebServices
 
 Json = dict[str, object]
+Unite = Callable[[Json], Awaitable[Json]]
 
 LISTENERS_MAX = 64
 # From one address, so that others have places, too.
@@ -45,9 +47,14 @@ _LOOKS_PER_TICK = 4
 _UNREAD_MAX = 8
 
 
-def add_state_routes(app: web.Application, broker: WebServices, access: Access) -> None:
-    """Add the routes about the broker to an application."""
-    routes = StateRoutes(broker, access)
+def add_state_routes(
+    app: web.Application, broker: WebServices, access: Access, unite: Unite | None = None
+) -> None:
+    """Add the routes about the broker to an application.
+
+    `unite` adds the state of the machine's other workers to this one's.
+    """
+    routes = StateRoutes(broker, access, unite)
     app.router.add_get("/api/broker", routes.broker)
     app.router.add_get("/api/samples", routes.samples)
     app.router.add_get("/api/events", routes.events)
@@ -57,8 +64,8 @@ def add_state_routes(app: web.Application, broker: WebServices, access: Access) 
 class StateRoutes:
     """Answers, and the task that looks for changes; the event loop owns both."""
 
-    def __init__(self, broker: WebServices, access: Access) -> None:
-        self._broker, self._access = broker, access
+    def __init__(self, broker: WebServices, access: Access, unite: Unite | None) -> None:
+        self._broker, self._access, self._unite = broker, access, unite
         self._listeners: set[Queue[bytes]] = set()
         self._counts: Counter[str] = Counter()
         self._looking: Task[None] | None = None
@@ -124,7 +131,7 @@ class StateRoutes:
         if self._looking is None:
             self._looking = start_task("look for events", self._look())
         try:
-            await stream.write(_event("tick", self._now()))
+            await stream.write(_event("tick", await self._all_now()))
             while not self._is_stopping:
                 await stream.write(await unread.get())
         except ConnectionError:  # the listener has left
@@ -137,6 +144,7 @@ class StateRoutes:
     async def _look(self) -> None:
         """Look for changes while somebody listens."""
         looks, known = 0, self._marks()
+        others: object = None
         while self._listeners:
             await asyncio.sleep(_LOOK_S)
             looks += 1
@@ -145,7 +153,13 @@ class StateRoutes:
                 known = marks
                 self._send(_event("cleaner", {"now_ms": self._broker.clock.now_ms()}))
             if looks % _LOOKS_PER_TICK == 0:
-                self._send(_event("tick", self._now()))
+                now = await self._all_now()
+                self._send(_event("tick", now))
+                # Other workers' cleanings are noticed later, by their states.
+                marks = [now["runs_ended"], now["quarantined"], _running(now)]
+                if self._unite is not None and others not in (None, marks):
+                    self._send(_event("cleaner", {"now_ms": now["now_ms"]}))
+                others = marks
         self._looking = None
 
     def _marks(self) -> object:
@@ -153,6 +167,10 @@ class StateRoutes:
         scheduler = self._broker.cleaner.scheduler
         running = frozenset(one.key for one in scheduler.progress.running)
         return running, scheduler.runs.ended_count, scheduler.progress.quarantined
+
+    async def _all_now(self) -> Json:
+        now = self._now()
+        return now if self._unite is None else await self._unite(now)
 
     def _now(self) -> Json:
         broker = self._broker
@@ -165,6 +183,7 @@ class StateRoutes:
             "has_catalog": broker.membership is not None,
             "running": [cleaner_json.running(one) for one in progress.running],
             "quarantined": len(progress.quarantined),
+            "runs_ended": broker.cleaner.scheduler.runs.ended_count,
             "problems": broker.problems(),
         }
 
@@ -176,3 +195,9 @@ class StateRoutes:
 
 def _event(name: str, data: Json) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def _running(now: Json) -> list[object]:
+    running = now["running"]
+    assert isinstance(running, list)
+    return [(one["topic"], one["partition"]) for one in running]

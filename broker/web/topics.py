@@ -63,7 +63,7 @@ class TopicRoutes:
     async def topic(self, request: web.Request) -> web.Response:
         """Answer with a topic and its partitions."""
         parameters = Parameters(request, ("topic",))
-        topic, _ = topic_of(self._broker, parameters.text("topic"), None)
+        topic, _ = topic_of(self._broker, parameters)
         explained = await self._explain([topic])
         rows = list((await _rows(topic.logs, explained)).values())
         if self._broker.topics.get(topic.name) is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from odradek.broker.web.united.port import SharedPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +14,8 @@ class Role:
 
     number: int
     """Its number, from 1."""
-    http_sockets: Sequence[socket.socket]
-    """The bound sockets of the HTTP listener, which all workers have."""
+    port: SharedPort | None
+    """Its part of the HTTP port, None when HTTP is not served."""
     beat: Callable[[], None]
     """Shows that its event loop works."""
     stop_fd: int

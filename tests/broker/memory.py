@@ -36,13 +36,23 @@ def load_kernels(broker: OdradekProcess, settings: Mapping[str, str]) -> None:
 def reset_peak(broker: OdradekProcess) -> int:
     """Begin again to note the most resident memory, in bytes; return what there is now."""
     assert broker.process is not None
-    Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")
-    return peak_bytes(broker)
+    return reset_peak_of(broker.process.pid)
 
 
 def peak_bytes(broker: OdradekProcess) -> int:
     """Return the most resident memory since then."""
     assert broker.process is not None
-    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return peak_bytes_of(broker.process.pid)
+
+
+def reset_peak_of(pid: int) -> int:
+    """Do so for a process."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak_bytes_of(pid)
+
+
+def peak_bytes_of(pid: int) -> int:
+    """Return the most resident memory of a process since then."""
+    status = Path(f"/proc/{pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024

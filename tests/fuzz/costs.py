@@ -81,7 +81,7 @@ def parameters(data: bytes) -> None:
     """Read bytes as the query of a request for JSON."""
     with contextlib.suppress(Problem, ValueError):
         query = URL("http://h/?" + data.decode("latin-1")).query
-        asked: Any = SimpleNamespace(query=query)
+        asked: Any = SimpleNamespace(query=query, transport=None)
         found = Parameters(asked, ("topic", "partition", "exact"))
         found.text("topic"), found.number("partition"), found.flag("exact", default=False)
 

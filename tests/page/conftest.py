@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import OdradekProcess
+from bench.processes import OdradekProcess, free_port
+from tests.broker.workers import Workers
 from tests.support.waiting import wait_for_http
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
@@ -67,6 +69,7 @@ class Service(OdradekProcess):
         return (self.data / "odradek-admin-token").read_text().strip()
 
 
+T = TypeVar("T", bound=Service)
 IDLE = {"log.cleaner.backoff.ms": "600000"}
 
 
@@ -99,8 +102,40 @@ def second(tmp_path: Path, first: Service, clustered: Mapping[str, str]) -> Iter
     yield from _running(tmp_path / "second", settings)
 
 
+class Both(Workers, Service):
+    """Two workers that tests fill with records."""
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    """Two workers, which serve one page."""
+    ports = {1: free_port(), 2: free_port()}
+    own = {
+        f"odradek.worker.{number}.listeners": f"PLAINTEXT://127.0.0.1:{port}"
+        for number, port in ports.items()
+    }
+    running = Both(
+        tmp_path / "workers",
+        {**IDLE, **own},
+        options=("--workers", "2"),
+        port=ports[1],
+        ports=ports,
+    )
+    yield from _run(running)
+
+
+@pytest.fixture
+def workers_page(browser: playwright.Browser, both: Both) -> Iterator[playwright.Page]:
+    """A tab that is at the page of two workers."""
+    yield from _tab(browser, both)
+
+
 def _running(folder: Path, settings: Mapping[str, str]) -> Iterator[Service]:
-    running = Service(folder, settings)
+    """Run a broker."""
+    yield from _run(Service(folder, settings))
+
+
+def _run(running: T) -> Iterator[T]:
     running.start()
     yield running
     if running.process is not None:

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from bench.processes import ROOT
-from tests.page.conftest import Service
+from tests.broker.test_workers import leaders
+from tests.page.conftest import Both, Service
 
 pytestmark = pytest.mark.slow
 
@@ -397,3 +398,33 @@ def open_at_any_width(page: Page, path: str, heading: str) -> None:
     page.goto(f"/#/{path}")
     expect(page.get_by_role("heading", level=1)).to_have_text(heading)
     page.wait_for_load_state("domcontentloaded")
+
+
+def test_one_page_shows_the_partitions_of_all_workers(both: Both, workers_page: Page) -> None:
+    page = workers_page
+    both.create("prices", partitions=2)
+    both.produce("prices", *many(120, keys=60))
+    assert set(leaders(both, "prices").values()) == {1, 2}
+    open_at(page, "topic/prices", "prices")
+    expect(page.locator("tbody .bytes")).to_have_count(2)
+    page.goto("/#/cleaner")
+    expect_live(page, "Cleaner")
+    clean(both, "prices")
+    # Nothing is loaded again: the page hears of the runs of both.
+    runs = page.get_by_role("region", name="Runs, the latest first")
+    for number in range(2):
+        expect(runs.get_by_role("row").filter(has_text=f"prices {number}")).to_have_count(1)
+    open_at(page, "topic/prices/latest", "prices")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    for number in range(2):
+        address = f"{both.http}/api/latest?topic=prices&partition={number}"
+        records = json.load(urllib.request.urlopen(address))["records"]
+        # No other key contains one of two digits.
+        key = next(one["key"]["text"] for one in records if len(one["key"]["text"]) == len("p10"))
+        search = page.get_by_role("searchbox", name="Search keys")
+        search.fill(key)
+        search.press("Enter")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text(key)
+        expect(rows.get_by_role("cell").nth(2)).to_have_text(str(number))
