@@ -76,6 +76,8 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("GET", "/api/samples"): _list(merged_records.samples),
     ("GET", "/api/events"): OWN,  # its ticks are merged: broker/web/state.py
     ("GET", "/api/cluster"): OWN,  # all see the same
+    ("POST", "/api/cluster/rebalance"): OWN,  # each can store the moves
+    ("POST", "/api/cluster/drain"): OWN,
     ("GET", "/api/topics"): _list(merging.topics),
     ("GET", "/api/topic"): _list(merging.topic),
     ("GET", "/api/groups"): Route(merged_records.groups, has_ends=True, turns=Turns.LISTS),
