@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.hosts.addresses import AddressError, bind
 from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.process import logs
+from odradek.broker.process.service import ServiceSocket
 from odradek.broker.serve import Reports, StartError, StopError, explained, say, serve
 from odradek.broker.web.united.port import SharedPort
 from odradek.broker.workers.host import Host
@@ -97,7 +99,13 @@ class Fleet:
         gc.collect()
         gc.freeze()  # so that a search for garbage leaves the shared memory alone
         supervisor = Supervisor(
-            self._host, self._node_ids, self._serve, self._silence_s, self._ready
+            self._host,
+            self._node_ids,
+            self._serve,
+            self._silence_s,
+            self._ready,
+            self._reports.service.reloading,
+            self._reports.service.stopping,
         )
         try:
             status = supervisor.run()
@@ -119,7 +127,9 @@ class Fleet:
         again = None if read is None else lambda: self._layer(read(), at + 1)
         status = 0
         try:
-            uvloop.run(serve(self._layers[at], again, self._fs, self._reports, role))
+            # The service manager hears from the supervisor only.
+            reports = replace(self._reports, service=ServiceSocket({}))
+            uvloop.run(serve(self._layers[at], again, self._fs, reports, role))
         except (StartError, StopError) as error:
             say(str(error), self._reports.log_format)
             status = 1

@@ -62,8 +62,7 @@ class Reports:
         data = [str(directory.path) for directory in broker.directories]
         line = f"odradek {self.version} accepts connections on {', '.join(where)}"
         line += f", data in {', '.join(data)}"
-        if role is None:
-            self.service.ready(line)
+        self.service.ready(line)
         self._print(line, listeners=where, data=data)
         if broker.web is not None and (role is None or role.number == 1):
             self._print(f"web page on {broker.web.url} (admin token: {self._token(broker.web)})")
@@ -133,9 +132,8 @@ async def serve(
     for task in tasks[:2]:
         task.cancel()
     logger.info("stopping")
-    if role is None:
-        reports.service.stopping()
-    else:
+    reports.service.stopping()
+    if role is not None:
         await broker.hand_over(signals.all_stop.is_set)
     try:
         await broker.stop()

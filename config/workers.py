@@ -67,9 +67,12 @@ def has_had_workers(directories: Iterable[str]) -> bool:
     A start without `--workers` is then one with a single worker.
     """
     paths = [Path(one) for one in directories]
-    if (paths[0] / CATALOG_NAME).exists():
-        return True
-    return any(one.name[-1].isdecimal() for path in paths for one in path.glob(_LEFT))
+    try:
+        if (paths[0] / CATALOG_NAME).exists():
+            return True
+        return any(one.name[-1].isdecimal() for path in paths for one in path.glob(_LEFT))
+    except OSError:  # the broker reports it with its remedy
+        return False
 
 
 def _counted_up(addresses: str, by: int) -> str:

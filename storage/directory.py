@@ -383,7 +383,13 @@ class LogDirectory:
 
 
 def make_durable_directory(fs: FileSystem, path: Path) -> None:
-    """Create a directory and its parents so that a crash does not undo it."""
+    """Create a directory and its parents so that a crash does not undo it.
+
+    Raises DiskFailure, also for a file of this name.
+    """
+    if fs.exists(path):
+        fs.make_directory(path, is_private=True)
+        return
     missing = []
     while not fs.exists(path):
         missing.append(path)

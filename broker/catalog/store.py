@@ -260,6 +260,11 @@ class CatalogStore:
 
         return await self._main.transact(work)
 
+    async def wait_for_changes(self) -> None:
+        """Return once no change of this broker is under way, also one whose answer is lost."""
+        # A transaction alone in the database: the one in doubt has the lock until it has ended.
+        await self._main.transact(lambda connection: None)
+
     async def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions."""
         await self._change(

@@ -35,6 +35,9 @@ class Signals:
             loop.add_signal_handler(signal.SIGINT, self._asked_to_stop)
         else:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # The supervisor has blocked them, so that none came too early.
+            handled = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
             loop.add_reader(stop_fd, self._all_asked_to_stop, stop_fd)
 
     def _all_asked_to_stop(self, stop_fd: int) -> None:

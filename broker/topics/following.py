@@ -41,6 +41,16 @@ class FollowingTopics(LiveTopics):
             if topic.record.leaders:
                 self._give_up(topic, topic.partitions)
 
+    @property
+    def has_resigned(self) -> bool:
+        """Whether all partitions are given up, until `restore`."""
+        return self._has_resigned
+
+    def leads(self, topic_id: bytes, number: int) -> bool:
+        """Return whether this broker is to lead a partition, by the metadata in memory."""
+        topic = self._by_id.get(topic_id)
+        return topic is not None and self._leads(topic.record, number)
+
     def give_up(self, logs: Sequence[Log]) -> None:
         """Stop leading some partitions at once; their logs stay, for `restore`."""
         by_topic: dict[bytes, list[Log]] = {}
@@ -170,6 +180,8 @@ class FollowingTopics(LiveTopics):
             if number >= len(known.partitions)
             or known.record.leaders[number] != record.leaders[number]
         ]
+        for number in changed:  # others may have had the log meanwhile
+            self._left_here.pop((record.topic_id, number), None)
         opened = await self._open_partitions(
             [Wanted(record, one, known.config, is_made=record.is_made(one)) for one in changed]
         )

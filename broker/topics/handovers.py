@@ -53,6 +53,9 @@ class Store(Protocol):
     async def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions."""
 
+    async def wait_for_changes(self) -> None:
+        """Return once no change of this broker is under way, also one whose answer is lost."""
+
 
 class Cleaner(Protocol):
     """The cleaner's threads."""
@@ -201,23 +204,41 @@ class Handovers:
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
         self._topics.give_up(logs)
-        left = await self._close(logs)
-        changed: Sequence[Partition] = ()
+        closed = await self._close(logs)
+        left = {(log.topic_id, log.partition): one for log, one in closed.items()}
+        targets = {(log.topic_id, log.partition): given[log] for log in closed}
         try:
-            changed = await self._store.hand_over(
-                self._brokers.own.node_id,
-                {(log.topic_id, log.partition): (given[log], one) for log, one in left.items()},
+            await self._store.hand_over(
+                self._brokers.own.node_id, {key: (targets[key], one) for key, one in left.items()}
             )
         except MetadataError as error:
-            logger.error("could not hand over partitions, serving them again: %s", error)
-        if changed:
-            assert self._changes.follow is not None, "brokers that share a host share a catalog"
-            await self._changes.follow()
-        kept = {(log.topic_id, log.partition): one for log, one in left.items()}
-        for one in changed:
-            del kept[one]
-        await self._topics.take_back(kept)
-        return len(changed)
+            logger.error("could not hand over partitions: %s", error)
+            is_known = await self._learn_outcome(in_doubt=True)
+        else:
+            is_known = await self._learn_outcome(in_doubt=False)
+        kept = {key: one for key, one in left.items() if self._topics.leads(*key)}
+        await self._topics.take_back(kept if is_known else left)
+        return len(left) - len(kept) if is_known else 0
+
+    async def _learn_outcome(self, *, in_doubt: bool) -> bool:
+        """Follow the catalog to the outcome of a handover; return whether it is known.
+
+        A change whose answer is lost may be made all the same: a log that another broker leads by
+        then must not be opened here. So nothing goes on before the catalog answers, or the session
+        of this broker has ended, which gives everything up.
+        """
+        assert self._changes.follow is not None, "brokers that share a host share a catalog"
+        while not self._topics.has_resigned:
+            try:
+                if in_doubt:
+                    await self._store.wait_for_changes()
+                await self._changes.follow()
+            except MetadataError as error:
+                logger.warning("wait for the catalog: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return True
+        return False
 
     async def _flush(self, logs: Sequence[Log]) -> None:
         try:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs, Layers
 from odradek.broker.metadata.members import Brokers
@@ -151,10 +152,16 @@ class LiveTopics(TopicTable):
     async def _reopen(self) -> None:
         offline = self.offline()
         topics = [self._by_name[one.topic] for one in offline]
-        wanted = [
+        wanted: Sequence[Wanted] = [
             Wanted(topic.record, one.partition, topic.config, one.log, one.is_made)
             for topic, one in zip(topics, offline, strict=True)
         ]
+        if self.left_logs is not None:
+            try:
+                wanted = await self._with_left(wanted, self.left_logs)
+            except MetadataError as error:  # they wait for the catalog, too
+                logger.warning("could not bring partitions back: %s", error)
+                return
         opened = await self._partitions.open(wanted)
         for topic, one in zip(topics, opened, strict=True):
             self._replace(topic.topic_id, one)
@@ -206,13 +213,18 @@ class LiveTopics(TopicTable):
         self, wanted: Sequence[Wanted], left_logs: LeftLogs
     ) -> Sequence[Wanted]:
         """Add to logs that are not open the states in which brokers of this host left them."""
-        closed = [one for one in wanted if not self._partitions.is_open(one)]
-        elsewhere = {one.record.topic_id for one in closed if _key(one) not in self._left_here}
+        closed = {
+            _key(one)
+            for one in wanted
+            if one.failed is None and not self._partitions.is_open(one)
+        }
+        elsewhere = {topic_id for topic_id, _ in closed - self._left_here.keys()}
         found = dict(await left_logs(elsewhere)) if elsewhere else {}
-        found |= self._left_here
-        for one in closed:
-            self._left_here.pop(_key(one), None)
-        return [replace(one, left=found.get(_key(one))) for one in wanted]
+        found |= {key: self._left_here.pop(key) for key in closed & self._left_here.keys()}
+        return [
+            replace(one, left=found.get(_key(one))) if _key(one) in closed else one
+            for one in wanted
+        ]
 
     def _as_led(self, one: Partition, record: TopicRecord) -> Partition:
         """Return a partition of this broker as requests find it: leaderless after `resign`."""

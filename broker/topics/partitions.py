@@ -203,7 +203,11 @@ class Partitions:
             if isinstance(home, SharedLogDirectory):
                 names = [(one.record.name, one.number) for one in wanted]
                 keys = [one for one in names if one not in home.logs]
-                found = await loop.run_in_executor(None, home.discover, keys)
+                try:
+                    found = await loop.run_in_executor(None, home.discover, keys)
+                except StorageError as error:  # those that had a directory will be offline
+                    logger.error("could not look for partitions path=%s: %s", home.path, error)
+                    continue
                 for (name, number), topic_id in found.items():
                     self._idle[home.path / f"{name}-{number}"] = topic_id
 

@@ -88,13 +88,17 @@ class Supervisor:
         serve: Callable[[int, Beats, int], int],
         silence_s: float,
         ready: Callable[[], None],
+        reloading: Callable[[], None],
+        stopping: Callable[[], None],
     ) -> None:
         """`serve` runs a worker to its end, and returns its exit status.
 
         It gets the number of the worker from 0, the counters, and the read end of a pipe that is
-        at its end once the supervisor has gone. `ready` is called once all workers serve.
+        at its end once the supervisor has gone. `ready` is called once all workers serve, and
+        after `reloading`, once they are to read the settings again; `stopping` when all end.
         """
-        self._host, self._serve, self._silence_s, self._ready = host, serve, silence_s, ready
+        self._host, self._serve, self._silence_s = host, serve, silence_s
+        self._ready, self._reloading, self._stopping = ready, reloading, stopping
         self._children = [_Child(at, node_id) for at, node_id in enumerate(node_ids)]
         self._beats = Beats(len(node_ids))
         self._reader, self._writer = os.pipe()
@@ -124,7 +128,9 @@ class Supervisor:
         if number == signal.SIGCHLD:
             return
         if number == signal.SIGHUP:
+            self._reloading()
             self._send(signal.SIGHUP)
+            self._ready()
             return
         if self._is_stopping:
             # As with a single broker: a second signal ends all at once.
@@ -134,6 +140,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._is_stopping = True
+        self._stopping()
         os.close(self._writer)
         self._writer = -1
 
@@ -157,7 +164,7 @@ class Supervisor:
         status = 1
         try:
             os.close(self._writer)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            # Signals stay blocked until the worker handles them (broker/process/signals.py).
             status = self._serve(child.at, self._beats, self._reader)
         finally:
             os._exit(status)

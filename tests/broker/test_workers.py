@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -267,6 +268,29 @@ def test_workers_end_with_their_supervisor(start: Callable[..., Workers]) -> Non
     broker.process = None
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "they have ended")
     broker.start()
+
+
+def test_the_service_manager_hears_from_the_supervisor_alone(
+    start: Callable[..., Workers], tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        broker = workers(tmp_path, 2)
+        broker.environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        broker.start()
+        assert broker.process is not None
+        try:
+            assert manager.recv(4096) == b"READY=1\nSTATUS=2 workers accept connections"
+            broker.process.send_signal(signal.SIGHUP)
+            assert manager.recv(4096).startswith(b"RELOADING=1\n")
+            assert manager.recv(4096).startswith(b"READY=1\n")
+        finally:
+            broker.stop()
+        assert manager.recv(4096).startswith(b"STOPPING=1\n")
+        manager.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            manager.recv(4096)
 
 
 @pytest.mark.parametrize("seed", range(2))

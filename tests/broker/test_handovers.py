@@ -1,0 +1,107 @@
+"""Handovers of partitions between brokers of one host, while the catalog fails on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.catalog.engines import CatalogAway
+from odradek.broker.clock import SystemClock
+from odradek.broker.composition import Broker
+from odradek.broker.topics.partitions import Partition
+from odradek.broker.workers.host import Host
+from odradek.broker.workers.role import Role
+from odradek.config.resolution import Layer, Source
+from odradek.storage.log import Log
+from odradek.storage.real_files import RealFileSystem
+from tests.broker.catalogs import catalog_url as catalog_url
+from tests.broker.catalogs import new_database as new_database
+from tests.broker.catalogs import postgresql as postgresql
+from tests.broker.live import append, batch, create, on_uvloop, until
+
+HandOver = Callable[..., Awaitable[Any]]
+
+
+@asynccontextmanager
+async def two_workers(path: Path, url: str) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Run two brokers of one host in this process."""
+    fs = RealFileSystem()
+    host = Host(fs, [path / "data"], url, None)
+    await asyncio.to_thread(host.prepare, [1, 2])
+    async with AsyncExitStack() as stack:
+        brokers = []
+        for number in (1, 2):
+            values = {
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "metrics.listener": "",
+                "log.dirs": str(path / "data"),
+                "node.id": str(number),
+                "odradek.catalog.url": url,
+            }
+            static = Layer(Source.STATIC_BROKER, values)
+            role = Role(number, None, lambda: None, -1)
+            broker = Broker(static, fs, SystemClock(), role)
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            brokers.append(broker)
+        await until(lambda: all(len(one.brokers) == 2 for one in brokers))
+        yield brokers[0], brokers[1]
+    fs.close()
+
+
+def refuse(really: HandOver) -> HandOver:
+    async def hand_over(*_: object) -> Any:
+        raise CatalogAway("refused on purpose")
+
+    return hand_over
+
+
+def lose_answer(really: HandOver) -> HandOver:
+    async def hand_over(*given: object) -> Any:
+        await really(*given)
+        raise CatalogAway("the answer was lost on purpose")
+
+    return hand_over
+
+
+def partition(broker: Broker) -> Partition:
+    topic = broker.topics.get("t")
+    assert topic is not None
+    return topic.partitions[0]
+
+
+@pytest.mark.parametrize("failure", [None, refuse, lose_answer])
+@on_uvloop
+async def test_one_broker_has_the_log_whatever_the_catalog_answers(
+    tmp_path: Path, catalog_url: str, failure: Callable[[HandOver], HandOver] | None
+) -> None:
+    async with two_workers(tmp_path, catalog_url) as (first, second):
+        topic = await create(first, "t", 1)
+        await until(lambda: second.topics.get("t") is not None)
+        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        log = partition(old)
+        assert isinstance(log, Log)
+        append(log, batch(b"a"), batch(b"b"))
+        assert old.handovers is not None
+        store: Any = old.store
+        really = store.hand_over
+        if failure is not None:
+            store.hand_over = failure(really)
+
+        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
+        if failure is refuse:
+            await until(lambda: log.is_closed)
+            await until(lambda: isinstance(partition(old), Log))
+            assert not new.topics.leads(topic.topic_id, 0)
+            store.hand_over = really
+        await until(lambda: isinstance(partition(new), Log))
+        moved = partition(new)
+        assert isinstance(moved, Log) and moved.log_end_offset == log.log_end_offset
+        assert log.is_closed
+        assert not [one for one in old.logs() if one.topic == "t"]
+        await until(lambda: not old.topics.leads(topic.topic_id, 0))
