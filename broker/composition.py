@@ -213,6 +213,7 @@ class Broker:
         self.node_id = config.node_id
         paths = [Path(name) for name in config.data_directories]
         make_durable_directory(self.fs, paths[0])
+        self.fs.make_directory(paths[0], is_private=True)  # refuses a file of this name
         self.readers = self._make_readers(config)
         self.stopping.callback(lambda: self.readers.shutdown())
         self._background.follow(config)

@@ -122,7 +122,8 @@ class Fleet:
     def _serve(self, at: int, beats: Beats, stop_fd: int) -> int:
         """Run one worker in this process, to its end; return its exit status."""
         logs.name_worker(self._node_ids[at])
-        role = Role(at + 1, self._port(at, beats, stop_fd), partial(beats.beat, at), stop_fd)
+        port = self._port(at, beats, stop_fd)
+        role = Role(at + 1, port, partial(beats.beat, at), partial(beats.rest, at), stop_fd)
         read = self._read
         again = None if read is None else lambda: self._layer(read(), at + 1)
         status = 0

@@ -129,12 +129,13 @@ async def serve(
     if role is not None:
         tasks.append(start_task("beat", _beat(role)))
     await signals.stop.wait()
-    for task in tasks[:2]:
-        task.cancel()
     logger.info("stopping")
     reports.service.stopping()
     if role is not None:
         await broker.hand_over(signals.all_stop.is_set)
+        role.rest()
+    for task in tasks:
+        task.cancel()
     try:
         await broker.stop()
     except StorageError as error:

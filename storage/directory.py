@@ -383,13 +383,7 @@ class LogDirectory:
 
 
 def make_durable_directory(fs: FileSystem, path: Path) -> None:
-    """Create a directory and its parents so that a crash does not undo it.
-
-    Raises DiskFailure, also for a file of this name.
-    """
-    if fs.exists(path):
-        fs.make_directory(path, is_private=True)
-        return
+    """Create a directory and its parents so that a crash does not undo it."""
     missing = []
     while not fs.exists(path):
         missing.append(path)

@@ -18,5 +18,7 @@ class Role:
     """Its part of the HTTP port, None when HTTP is not served."""
     beat: Callable[[], None]
     """Shows that its event loop works."""
+    rest: Callable[[], None]
+    """Says that it stops, and beats no more."""
     stop_fd: int
     """The read end of a pipe, at its end once all workers are to stop."""

@@ -39,10 +39,14 @@ _STILL_S = 1.0
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 30.0
 _HEALTHY_S = 10.0
 _BEAT = struct.Struct("Q")
+RESTING = 2**64 - 1
 
 
 class Beats:
-    """A counter for each worker, in memory that all processes share: 0 until it serves."""
+    """A counter for each worker, in memory that all processes share.
+
+    It is 0 until the worker serves, and RESTING while it stops: closing many logs takes long.
+    """
 
     def __init__(self, count: int) -> None:
         self._memory = mmap.mmap(-1, _BEAT.size * count)
@@ -55,6 +59,10 @@ class Beats:
     def beat(self, at: int) -> None:
         """Count one up."""
         _BEAT.pack_into(self._memory, at * _BEAT.size, self.count(at) + 1)
+
+    def rest(self, at: int) -> None:
+        """Note that a worker stops, and counts no more."""
+        _BEAT.pack_into(self._memory, at * _BEAT.size, RESTING)
 
     def clear(self, at: int) -> None:
         """Begin again at 0."""
@@ -203,8 +211,10 @@ class Supervisor:
             self._is_clean = False
             self._stop()
             return
-        how = "ended" if status == 0 else f"ended by {_cause(status)}"
-        logger.error("worker %s broker=%d, the others lead its partitions", how, child.node_id)
+        if status:
+            logger.error("worker ended broker=%d cause=%s", child.node_id, _cause(status))
+        else:
+            logger.info("worker stopped broker=%d", child.node_id)
         child.is_owed = True
         self._take_over(child)
         now_s = time.monotonic()
@@ -242,7 +252,7 @@ class Supervisor:
         for child in self._children:
             beat = self._beats.count(child.at)
             # If this process stood still, the workers may have, too: the machine was suspended.
-            if beat != child.last_beat or not beat or stood_still:
+            if beat != child.last_beat or beat in (0, RESTING) or stood_still:
                 child.last_beat, child.beaten_s = beat, now_s
                 if beat and not child.has_served:
                     child.has_served = True

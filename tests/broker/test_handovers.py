@@ -44,7 +44,7 @@ async def two_workers(path: Path, url: str) -> AsyncIterator[tuple[Broker, Broke
                 "odradek.catalog.url": url,
             }
             static = Layer(Source.STATIC_BROKER, values)
-            role = Role(number, None, lambda: None, -1)
+            role = Role(number, None, lambda: None, lambda: None, -1)
             broker = Broker(static, fs, SystemClock(), role)
             await broker.start()
             stack.push_async_callback(broker.stop)
