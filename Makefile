@@ -110,7 +110,7 @@ docs: $(READY_DEV)
 	$(BIN)/python -m odradek.broker.reference > docs/apis.md
 	$(BIN)/python -m odradek.broker.observability.metrics_reference > docs/metrics.md
 	$(BIN)/python -m tests.authorization.reference > docs/authorization.md
-	$(BIN)/python docs/grafana/dashboard.py > docs/grafana/odradek.json
+	$(BIN)/python -m docs.grafana.dashboard > docs/grafana/odradek.json
 
 # A build does not show the theme authors' warning about a later version of MkDocs.
 site: $(READY_DEV)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from odradek.broker.errors import MetadataError
-from odradek.broker.hosts.addresses import AddressError, bind
+from odradek.broker.hosts.addresses import bind
 from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.process import logs
 from odradek.broker.process.service import ServiceSocket
-from odradek.broker.serve import Reports, StartError, StopError, explained, say, serve
+from odradek.broker.serve import Reports, StartError, StopError, say, serve
 from odradek.broker.web.united.port import SharedPort
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
@@ -32,7 +32,6 @@ from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer
 from odradek.config.workers import with_catalog, without_own, worker_layer
-from odradek.storage.errors import StorageError
 from odradek.storage.meta_properties import META
 from odradek.storage.real_files import RealFileSystem
 
@@ -170,20 +169,3 @@ class Fleet:
     def _ready(self) -> None:
         self._have_served = True
         self._reports.service.ready(f"{len(self._layers)} workers accept connections")
-
-
-def run_workers(
-    static: Layer,
-    read: Callable[[], Layer] | None,
-    fs: RealFileSystem,
-    reports: Reports,
-    count: int,
-) -> None:
-    """Run the workers until SIGTERM or SIGINT.
-
-    Raises StartError when they cannot start, and StopError when they cannot stop cleanly.
-    """
-    try:
-        Fleet(static, read, fs, reports, count).run()
-    except (ConfigError, AddressError, MetadataError, StorageError) as error:
-        raise explained(error) from error

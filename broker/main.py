@@ -11,15 +11,13 @@ import uvloop
 
 from odradek.broker.process import logs
 from odradek.broker.process.service import ServiceSocket
-from odradek.broker.serve import Reports, StartError, StopError, say, serve
+from odradek.broker.serve import Reports, StartError, explaining, serve
 from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.layers import static_layer
 from odradek.config.secret_files import open_secret_files
 from odradek.config.workers import WorkersConfig, has_had_workers, without_own
 from odradek.storage.real_files import RealFileSystem, raise_open_files_limit
-
-__all__ = ["StartError", "StopError", "run", "say"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +50,9 @@ def run(
     again = None if config is None else read
     count = resolve_apart(WorkersConfig, [static]).odradek_workers
     if count > 1 or has_had_workers(resolved.config.data_directories):
-        from odradek.broker.fleet import run_workers
+        from odradek.broker.fleet import Fleet
 
-        run_workers(static, again, fs, reports, count)
+        with explaining():
+            Fleet(static, again, fs, reports, count).run()
     else:
         uvloop.run(serve(static, again, fs, reports))

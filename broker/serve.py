@@ -8,7 +8,8 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -119,7 +120,8 @@ async def serve(
     stop_fd = None if role is None else role.stop_fd
     signals = Signals(partial(say, log_format=reports.log_format), stop_fd)
     broker = Broker(static, fs, SystemClock(), role)
-    await _start(broker)
+    with explaining():
+        await broker.start()
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
     reports.ready(broker, role)
     tasks = [
@@ -149,15 +151,16 @@ async def _beat(role: Role) -> None:
         await asyncio.sleep(_BEAT_S)
 
 
-async def _start(broker: Broker) -> None:
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Raise the errors of a start as StartError: one line for a person, with the remedy."""
     try:
-        await broker.start()
+        yield
     except (ConfigError, AddressError, MetadataError, StorageError) as error:
-        raise explained(error) from error
+        raise _explained(error) from error
 
 
-def explained(error: Exception) -> StartError:
-    """Return the error of a start as one line for a person, with the remedy."""
+def _explained(error: Exception) -> StartError:
     if isinstance(error, ConfigError):
         return StartError("; ".join(error.problems))
     if isinstance(error, AddressError):

@@ -103,7 +103,8 @@ def serve(
     gc.disable()  # imports leave no garbage; the broker enables gc again once it is loaded
     if workers is not None:
         pairs = (*pairs, f"odradek.workers={workers}")
-    from odradek.broker.main import StartError, StopError, run, say
+    from odradek.broker.main import run
+    from odradek.broker.serve import StartError, StopError, say
 
     status = 0
     try:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import uvloop
 
 from bench.clients import Load, create_topic, produce_warm
-from bench.connections import TOPIC, Client, connect, measure, produce_request
+from bench.connections import TOPIC, Client, connect_to, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes
 from odradek.protocol.frames import encode_request
@@ -34,6 +34,9 @@ _SMALL_REQUESTS = (
     "A small request costs Odradek some 50 µs of one core at least; Kafka's compiled code takes "
     "less, and all cores."
 )
+
+Work = Callable[[Client, int], Awaitable[None]]
+"""Work that a client repeats, given its number."""
 
 
 def _ask_connections(broker: Broker, scale: float) -> Values:
@@ -113,16 +116,16 @@ def _ask_durable(broker: Broker, scale: float) -> Values:
 def _ask_groups(broker: Broker, scale: float) -> Values:
     """Let each client create a group with one member and leave it, again and again."""
     seconds = max(_SECONDS * scale, 0.5)
-
-    async def join_and_leave(client: Client, number: int) -> None:
-        await client.ask(join_request(f"group-{number}", f"member-{number}"))
-        await client.ask(leave_request(f"group-{number}", f"member-{number}"))
-
-    return {"joined and left": uvloop.run(_rate(broker, seconds, join_and_leave))}
+    return {"joined and left": rate([broker.port] * _CLIENTS, seconds, join_and_leave)}
 
 
-def join_request(group_id: str, instance_id: str) -> bytes:
-    """Return the frame of a request to join a group as a static member."""
+async def join_and_leave(client: Client, number: int) -> None:
+    """Join a group of one's own as its only member, and leave it."""
+    await client.ask(_join(f"group-{number}", f"member-{number}"))
+    await client.ask(_leave(f"group-{number}", f"member-{number}"))
+
+
+def _join(group_id: str, instance_id: str) -> bytes:
     request = JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=30_000,
@@ -135,8 +138,7 @@ def join_request(group_id: str, instance_id: str) -> bytes:
     return encode_request(request, 5, 1, "bench")
 
 
-def leave_request(group_id: str, instance_id: str) -> bytes:
-    """Return the frame of a request to leave a group."""
+def _leave(group_id: str, instance_id: str) -> bytes:
     members = [MemberIdentity(member_id="", group_instance_id=instance_id)]
     request = LeaveGroupRequest(group_id=group_id, members=members)
     return encode_request(request, 4, 1, "bench")
@@ -144,27 +146,25 @@ def leave_request(group_id: str, instance_id: str) -> bytes:
 
 def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
     """Let each client repeat its own request; return the number of answers a second."""
-    return uvloop.run(
-        _rate(broker, seconds, lambda client, number: client.ask(requests[number]))
-    )
+    ports = [broker.port] * len(requests)
+    return rate(ports, seconds, lambda client, number: client.ask(requests[number]))
 
 
-async def _rate(
-    broker: Broker, seconds: float, work: Callable[[Client, int], Awaitable[None]]
-) -> float:
-    """Let some clients repeat some work; return the number of repetitions a second."""
-    clients = await connect(broker, _CLIENTS)
-    await repeat(clients, seconds / 3, work)
-    count = await repeat(clients, seconds, work)
-    for client in clients:
-        client.transport.abort()
-    return count / seconds
+def rate(ports: Sequence[int], seconds: float, work: Work) -> float:
+    """Let a client at each port repeat some work; return the number of repetitions a second."""
+
+    async def measure() -> float:
+        clients = await connect_to(ports)
+        await _repeat(clients, seconds / 3, work)
+        count = await _repeat(clients, seconds, work)
+        for client in clients:
+            client.transport.abort()
+        return count / seconds
+
+    return uvloop.run(measure())
 
 
-async def repeat(
-    clients: Sequence[Client], seconds: float, work: Callable[[Client, int], Awaitable[None]]
-) -> int:
-    """Let each client repeat some work for some time; return the number of repetitions."""
+async def _repeat(clients: Sequence[Client], seconds: float, work: Work) -> int:
     end_s = time.perf_counter() + seconds
 
     async def go_on(number: int, client: Client) -> int:

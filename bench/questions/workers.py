@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
 
 import uvloop
 from confluent_kafka.admin import AdminClient
 
 from bench.clients import Load, create_topic, produce_warm
-from bench.connections import TOPIC, Client, connect_to, produce_request
+from bench.connections import TOPIC, connect_to, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import OdradekProcess, free_port
-from bench.questions.many import join_request, leave_request, repeat
+from bench.questions.many import join_and_leave, rate
 from odradek.broker.orders.java import partition_for
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -30,8 +29,6 @@ _SECONDS = 6.0
 _LOOK_S = 0.05
 _RECORDS = 3_000_000
 _COORDINATORS = "__consumer_offsets"
-
-Work = Callable[[Client, int], Awaitable[None]]
 
 
 def _let_it_have_workers(broker: Broker) -> None:
@@ -62,20 +59,14 @@ def _ask(broker: Broker, scale: float) -> Values:
     looked_up = encode_request(metadata, 9, 1, "bench")
     listed = {port: _list_offsets(ports, port) for port in ports.values()}
     few = leaders[:_CLIENTS]
-    groups = {f"group-{at}": port for at, port in enumerate(_coordinators(broker))}
-
-    async def join_and_leave(client: Client, number: int) -> None:
-        group = f"group-{number}"
-        await client.ask(join_request(group, f"member-{number}"))
-        await client.ask(leave_request(group, f"member-{number}"))
 
     return {
-        "round trips as fast as they go": _rate(
+        "round trips as fast as they go": rate(
             leaders, seconds, lambda client, at: client.ask(produced[at % _PARTITIONS])
         ),
-        "Metadata of one topic": _rate(few, seconds, lambda client, _: client.ask(looked_up)),
-        "ListOffsets": _rate(few, seconds, lambda client, at: client.ask(listed[few[at]])),
-        "joined and left": _rate(list(groups.values()), seconds, join_and_leave),
+        "Metadata of one topic": rate(few, seconds, lambda client, _: client.ask(looked_up)),
+        "ListOffsets": rate(few, seconds, lambda client, at: client.ask(listed[few[at]])),
+        "joined and left": rate(_coordinators(broker), seconds, join_and_leave),
         "one producer": produce_warm(broker, TOPIC, Load(max(int(_RECORDS * scale), 1_000))),
     }
 
@@ -99,22 +90,6 @@ def _coordinators(broker: Broker) -> list[int]:
     uvloop.run(find())  # the first one creates the topic
     ports = _ports(broker, _COORDINATORS)
     return [ports[partition_for(f"group-{at}", len(ports))] for at in range(_GROUPS)]
-
-
-def _rate(ports: Sequence[int], seconds: float, work: Work) -> float:
-    """Let a client at each port repeat some work; return the number of repetitions a second."""
-
-    async def measure() -> float:
-        clients = await connect_to(ports)
-        await repeat(clients, seconds / 3, work)
-        begun_s = time.perf_counter()
-        count = await repeat(clients, seconds, work)
-        taken_s = time.perf_counter() - begun_s
-        for client in clients:
-            client.transport.abort()
-        return count / taken_s
-
-    return uvloop.run(measure())
 
 
 WORKERS = Question(

@@ -12,6 +12,7 @@ the database, so they run in threads, each engine in one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -98,3 +99,12 @@ def open_engine(url: str) -> Engine:
     from odradek.broker.catalog.postgresql import PostgresqlEngine
 
     return PostgresqlEngine(url)
+
+
+def transact_once(url: str, work: Callable[[Engine, Connection], T]) -> T:
+    """Run work alone in the catalog of an address, and commit its changes."""
+    engine = open_engine(url)
+    try:
+        return engine.transact(partial(work, engine))
+    finally:
+        engine.close()

@@ -13,7 +13,6 @@ A log that passes from one to the other comes with a note (LeftLog) in the parti
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from odradek.broker.catalog.sessions import close_session, sessions_of
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.metadata.statements import Connection
-from odradek.broker.topics.placement import spread_evenly
+from odradek.broker.topics.placement import fair_targets, spread_evenly
 from odradek.storage.checkpoints import LeftLog, TopicPartition
 
 Left = Mapping[TopicPartition, LeftLog]
@@ -171,17 +170,13 @@ def take_over(
         else:
             others.append(session.member.node_id)
     present = statements.placed(host)
-    led = Counter(one.replica for one in present)
+    replicas = [(one.topic, one.replica) for one in present]
+    chosen = spread_evenly(replicas, others) if others else [NO_LEADER] * len(present)
     placed = []
-    for one in present:
-        if one.replica != node_id or one.leader not in (node_id, NO_LEADER):
-            continue
-        one = _without_leader(_noted(one, {node_id: left}))
-        if others:
-            chosen = min(others, key=lambda other: led[other])
-            led[chosen] += 1
-            one = replace(one, leader=chosen, replica=chosen)
-        placed.append(one)
+    for one, other in zip(present, chosen, strict=True):
+        if one.replica == node_id and one.leader in (node_id, NO_LEADER):
+            one = _without_leader(_noted(one, {node_id: left}))
+            placed.append(replace(one, leader=other, replica=other) if others else one)
     statements.place(placed)
     return _changes(placed)
 
@@ -191,17 +186,9 @@ def rebalance(connection: Connection, host: str) -> list[changes.Change]:
 
     The present leaders see their targets, and hand over.
     """
-    statements = HostStatements(connection)
-    alive = [one.member.node_id for one in sessions_of(connection, host)]
-    present = [one for one in statements.placed(host) if one.leader != NO_LEADER]
-    if not alive or not present:
-        return []
-    chosen = spread_evenly([(one.topic, one.leader) for one in present], alive)
-    targets = {
-        (one.topic_id, one.number): node_id
-        for one, node_id in zip(present, chosen, strict=True)
-        if node_id != one.leader
-    }
+    statements = CatalogStatements(connection)
+    alive = [one.member for one in sessions_of(connection, host)]
+    targets = fair_targets(statements.topics(), alive)
     statements.set_targets(targets)
     return [changes.topic(topic_id) for topic_id, _ in targets]
 

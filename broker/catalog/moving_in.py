@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from odradek.broker.catalog.engines import Engine, open_engine
+from odradek.broker.catalog.engines import Engine, transact_once
 from odradek.broker.catalog.passages import Origin, note_origin, read_origin, refuse_exported
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.statements import CatalogStatements
@@ -35,9 +33,6 @@ from odradek.storage.files import FileSystem
 from odradek.storage.meta_properties import META, check_meta, read_directory_id
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 
 def has_own(fs: FileSystem, paths: Sequence[Path]) -> bool:
     """Return whether log directories have metadata of their own."""
@@ -64,20 +59,9 @@ async def move_in(fs: FileSystem, paths: Sequence[Path], url: str, node_id: int)
         def work(engine: Engine, connection: Connection) -> None:
             _begin(engine, connection, placed, origin, paths[0] / DATABASE_NAME)
 
-        await transact(url, work)
+        await asyncio.to_thread(transact_once, url, work)
         _retire(fs, paths)
     return metadata
-
-
-async def transact(url: str, work: Callable[[Engine, Connection], T]) -> T:
-    """Run work alone in the catalog of a url, and commit its changes."""
-    engine = open_engine(url)
-    try:
-        return await asyncio.get_running_loop().run_in_executor(
-            None, engine.transact, partial(work, engine)
-        )
-    finally:
-        engine.close()
 
 
 @contextmanager

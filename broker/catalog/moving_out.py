@@ -13,17 +13,17 @@ stays as it was at the first step, so that brokers with other topics can be expo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.engines import Engine, transact_once
 from odradek.broker.catalog.moving_in import (
     has_own,
     locked,
     mark_moved,
-    transact,
     unmark_moved,
 )
 from odradek.broker.catalog.passages import is_exported_to, note_export, read_origin
@@ -101,7 +101,7 @@ async def move_out(
             mark_moved(fs, paths)  # before the catalog notes that nobody may use it
             return taken
 
-        taken = await transact(url, work)
+        taken = await asyncio.to_thread(transact_once, url, work)
         if is_there:  # a crash has interrupted the move at its end
             _mend(fs, paths)
         else:

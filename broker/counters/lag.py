@@ -13,7 +13,12 @@ def lag(log: Log, offset: int) -> int:
 
     Offsets below the log's start do not count: their records are gone.
     """
-    return max(log.last_stable_offset - max(offset, log.log_start_offset), 0)
+    return lag_between(log.log_start_offset, log.last_stable_offset, offset)
+
+
+def lag_between(start_offset: int, end_offset: int, offset: int) -> int:
+    """Return the lag by the ends of a log, of which the second one is the last stable offset."""
+    return max(end_offset - max(offset, start_offset), 0)
 
 
 def share_lag(log: Log, start_offset: int, complete_count: int) -> int | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -100,22 +99,19 @@ class Handovers:
 
     async def hand_over_all(self, must_stop: Callable[[], bool]) -> None:
         """Hand over all partitions, as far as there are brokers to take them."""
-        neighbours = [one for one in self._neighbours() if one != self._brokers.own.node_id]
-        if not neighbours:
-            return
-        led = Counter(
-            leader.node_id for topic in self._topics for leader in topic.record.leaders
-        )
-        given: dict[Log, int] = {}
-        for topic in self._topics:
-            for log in topic.logs:
-                given[log] = min(neighbours, key=lambda one: led[one])
-                led[given[log]] += 1
+        targets = self._fair_targets(without=self._brokers.own.node_id)
+        given = {
+            log: targets[key]
+            for topic in self._topics
+            for log in topic.logs
+            if (key := (topic.topic_id, log.partition)) in targets
+        }
         count = 0
         for chunk in _chunks(list(given.items())):
             if not must_stop():
                 count += await self._hand_over(dict(chunk))
-        logger.info("handed over partitions=%d of=%d", count, len(given))
+        if given:
+            logger.info("handed over partitions=%d of=%d", count, len(given))
 
     def refuse(self, leader: Leader, node_id: int) -> None:
         """Raise Refusal for a broker that cannot lead a partition with such a leader."""
@@ -142,8 +138,7 @@ class Handovers:
 
         With `without` that broker leads nothing afterwards. Raises MetadataError.
         """
-        records = [topic.record for topic in self._topics]
-        targets = fair_targets(records, self._brokers, without)
+        targets = self._fair_targets(without)
         if targets:
             await self.assign(targets)
         return len(targets)
@@ -153,6 +148,9 @@ class Handovers:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def _fair_targets(self, without: int | None) -> dict[Partition, int]:
+        return fair_targets((topic.record for topic in self._topics), self._brokers, without)
 
     # --- parts ------------------------------------------------------------------------------
 

@@ -34,10 +34,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from odradek.broker.hosts.addresses import plain_address
 from odradek.broker.loop.seldom import Seldom
 from odradek.broker.web.guesses import Guesses, Holds
-from odradek.broker.web.requests import CLIENT, Problem, is_private
+from odradek.broker.web.requests import Problem, client_address
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
 
@@ -120,7 +119,7 @@ class Access:
         if _shows(request, *tokens):
             return True
         if "Authorization" in request.headers:
-            self._note_wrong(request, _address(request))
+            self._note_wrong(request, client_address(request))
         return False
 
     async def hold(self) -> None:
@@ -136,7 +135,7 @@ class Access:
         if _shows(request, *tokens):
             return
         has_shown = "Authorization" in request.headers
-        address = _address(request)
+        address = client_address(request)
         if has_shown:
             self._note_wrong(request, address)
         problem = f"this is not {what}" if has_shown else f"this needs {what}"
@@ -195,15 +194,6 @@ def _shows(request: web.Request, *tokens: str) -> bool:
 
 def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()
-
-
-def _address(request: web.Request) -> str:
-    """Return the client's address; of all headers, only that of another worker counts."""
-    if is_private(request):
-        return request.headers.get(CLIENT, "")
-    transport = request.transport
-    peer = transport.get_extra_info("peername") if transport is not None else None
-    return plain_address(str(peer[0])) if peer else ""
 
 
 def _is_here(address: str) -> bool:

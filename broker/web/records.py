@@ -12,10 +12,11 @@ are cut to their beginnings (broker/web/octets.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -98,7 +99,8 @@ class Page:
                 reverse=True,
             )
         )
-        self.shown = records[: self._count_shown(records)]
+        sizes = (record.size_bytes for _, record in records)
+        self.shown = records[: count_shown(sizes, self.limit)]
         for number, record in records[len(self.shown) :]:
             self.before[number] = max(self.before.get(number, 0), record.offset + 1)
 
@@ -114,13 +116,15 @@ class Page:
             or self.decoded >= _SHARES_MAX * DECODED_MAX
         )
 
-    def _count_shown(self, records: list[tuple[int, Excerpt]]) -> int:
-        size_bytes = 0
-        for count, (_, record) in enumerate(records[: self.limit], 1):
-            size_bytes += record.size_bytes
-            if size_bytes >= SHOWN_BYTES_MAX:
-                return count
-        return min(len(records), self.limit)
+
+def count_shown(sizes: Iterable[int], limit: int) -> int:
+    """Return the number of records that one answer has room for, given the bytes of each."""
+    count = size_bytes = 0
+    for size in islice(sizes, limit):
+        count, size_bytes = count + 1, size_bytes + size
+        if size_bytes >= SHOWN_BYTES_MAX:
+            break
+    return count
 
 
 def add_record_routes(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from odradek.broker.hosts.addresses import plain_address
 from odradek.broker.topics.topic import Topic
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
@@ -84,6 +85,15 @@ def is_private(request: web.Request) -> bool:
     """Return whether another worker of this machine asks: nobody else has the socket's path."""
     transport = request.transport
     return transport is not None and isinstance(transport.get_extra_info("sockname"), str)
+
+
+def client_address(request: web.Request) -> str:
+    """Return the client's address; of all headers, only that of another worker counts."""
+    if is_private(request):
+        return request.headers.get(CLIENT, "")
+    transport = request.transport
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    return plain_address(str(peer[0])) if peer else ""
 
 
 class Parameters:

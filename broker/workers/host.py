@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from odradek.broker.catalog import changes
-from odradek.broker.catalog.engines import Engine, open_engine
+from odradek.broker.catalog.engines import Engine, transact_once
 from odradek.broker.catalog.hosts import HostStatements, rebalance, spread, take_over
 from odradek.broker.catalog.moving_in import has_own, move_in
 from odradek.broker.catalog.opening import open_catalog
@@ -160,15 +160,10 @@ class Host:
         return left
 
     def _change(self, work: Work) -> None:
-        engine = open_engine(self._url)
-        try:
-            engine.transact(
-                lambda connection: changes.note(
-                    connection, self._new_id(), work(engine, connection)
-                )
-            )
-        finally:
-            engine.close()
+        def change(engine: Engine, connection: Connection) -> int:
+            return changes.note(connection, self._new_id(), work(engine, connection))
+
+        transact_once(self._url, change)
 
     def _new_id(self) -> str:
         return encode_uuid(random_id(self._random))

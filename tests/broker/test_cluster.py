@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.orders.java import partition_for
 from odradek.broker.topics.plans import NewTopic
+from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -59,6 +60,14 @@ async def cluster(
 
 async def known_everywhere(brokers: Iterable[Broker], name: str) -> None:
     await until(lambda: all(broker.topics.get(name) is not None for broker in brokers))
+
+
+async def create_at(one: Broker, others: Sequence[Broker], name: str, count: int) -> Topic:
+    """Create a topic once a broker knows the others, and wait until they know the topic."""
+    await until(lambda: len(one.brokers) == 1 + len(others))
+    topic = await create(one, name, count)
+    await known_everywhere(others, name)
+    return topic
 
 
 async def described(broker: Broker, name: str) -> dict[int, tuple[int, int]]:
@@ -213,9 +222,7 @@ async def test_a_broker_that_comes_back_leads_its_partitions_under_a_later_epoch
 ) -> None:
     async with member(tmp_path, catalog_url, 1) as one:
         async with member(tmp_path, catalog_url, 2) as two:
-            await until(lambda: len(one.brokers) == 2)
-            await create(one, "t", 2)
-            await known_everywhere([two], "t")
+            await create_at(one, [two], "t", 2)
             async with client(two) as there:
                 answer = await there.ask(producing("t", batch(b"a"), partition=1), version=9)
                 assert not answer.responses[0].partition_responses[0].error_code
@@ -235,9 +242,7 @@ async def test_a_broker_deletes_the_topics_that_were_deleted_while_it_was_away(
 ) -> None:
     async with member(tmp_path, catalog_url, 1) as one:
         async with member(tmp_path, catalog_url, 2) as two:
-            await until(lambda: len(one.brokers) == 2)
-            old = await create(one, "t", 2)
-            await known_everywhere([two], "t")
+            old = await create_at(one, [two], "t", 2)
         data = tmp_path / "2" / "data"
         assert (data / "t-1").exists()
         await one.topics.delete([old.topic_id])
@@ -258,9 +263,7 @@ async def test_a_silent_broker_is_closed_out_and_joins_again(tmp_path: Path) -> 
         member(tmp_path, url, 1, QUICK) as one,
         member(tmp_path, url, 2, QUICK) as two,
     ):
-        await until(lambda: len(one.brokers) == 2)
-        await create(one, "t", 2)
-        await known_everywhere([two], "t")
+        await create_at(one, [two], "t", 2)
         membership = two._cluster._membership
         assert membership is not None
         renew = two.store.renew  # type: ignore[union-attr]

@@ -33,10 +33,10 @@ from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.broker.live import client, create, on_uvloop, until
+from tests.broker.live import client, on_uvloop, until
 from tests.broker.test_catalog import LEASE_MS
 from tests.broker.test_catalog import member as a_member
-from tests.broker.test_cluster import known_everywhere, member
+from tests.broker.test_cluster import create_at, member
 
 PREFERRED, UNCLEAN = 0, 1
 NEEDLESS = ErrorCode.ELECTION_NOT_NEEDED
@@ -84,8 +84,7 @@ async def test_a_stopped_broker_is_fenced_until_it_is_back_or_unregistered(
     ):
         async with member(tmp_path, catalog_url, 2) as two:
             await until(lambda: len(one.brokers) == len(three.brokers) == 3)
-            await create(one, "t", 3)
-            await known_everywhere([two, three], "t")
+            await create_at(one, [two, three], "t", 3)
             for broker in (one, two, three):
                 assert await described(broker) == {1: False, 2: False, 3: False}
                 assert await unregistered(broker, 2) == ErrorCode.INVALID_REQUEST
@@ -117,9 +116,7 @@ async def test_no_election_finds_a_leader_for_partitions_of_a_stopped_broker(
 ) -> None:
     async with member(tmp_path, catalog_url, 1) as one:
         async with member(tmp_path, catalog_url, 2) as two:
-            await until(lambda: len(one.brokers) == 2)
-            await create(one, "t", 2)
-            await known_everywhere([two], "t")
+            await create_at(one, [two], "t", 2)
             for broker in (one, two):
                 for kind in (PREFERRED, UNCLEAN):
                     assert await elected(broker, kind, 0) == {0: NEEDLESS}
@@ -144,9 +141,7 @@ async def test_a_replica_of_a_stopped_broker_is_eligible_or_stays_in_sync(
     by_page = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
     async with member(tmp_path, catalog_url, 1) as one:
         async with member(tmp_path, catalog_url, 2) as two:
-            await until(lambda: len(one.brokers) == 2)
-            await create(one, "t", 2)
-            await known_everywhere([two], "t")
+            await create_at(one, [two], "t", 2)
         await until(lambda: len(one.brokers) == 1)
         for in_sync, eligible in (([], [2]), ([2], [])):
             (topic,) = (await ask(one, by_name, 12)).topics

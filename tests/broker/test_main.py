@@ -19,8 +19,9 @@ import pytest
 
 from bench.processes import ROOT, OdradekProcess
 from odradek.broker.hosts import addresses
-from odradek.broker.main import StartError, run
+from odradek.broker.main import run
 from odradek.broker.metadata.images import DATABASE_NAME
+from odradek.broker.serve import StartError
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

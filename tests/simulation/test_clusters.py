@@ -19,7 +19,7 @@ from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.transactions.remote import RemoteTransactions
 from odradek.storage.producers import ProducerStates
 from tests.simulation.cluster.run import run
-from tests.simulation.crashfs import CrashFileSystem
+from tests.simulation.mistakes import sync_no_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_logs")]
 
@@ -72,17 +72,6 @@ def skip_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowingTopics, "follow", forgetful)
 
 
-def flush_nothing(patch: pytest.MonkeyPatch) -> None:
-    """A disk lies about the records that it has."""
-    honest = CrashFileSystem.sync
-
-    def sync(fs: CrashFileSystem, path: Path, node: Any) -> None:
-        if path.suffix != ".log":
-            honest(fs, path, node)
-
-    patch.setattr(CrashFileSystem, "sync", sync)
-
-
 def forget_sequences(patch: pytest.MonkeyPatch) -> None:
     """A log takes a batch again that a producer has sent again."""
     patch.setattr(ProducerStates, "check", lambda self, batch, *, from_client: None)
@@ -108,7 +97,7 @@ def write_no_markers(patch: pytest.MonkeyPatch) -> None:
         (serve_without_session, "sessions: broker . appends"),
         (change_without_session, "sessions: broker . made change"),
         (skip_changes, "metadata: topic|stuck"),
-        (flush_nothing, "lost: "),
+        (sync_no_log, "lost: "),
         (forget_sequences, "twice: "),
         (forget_aborted, "aborted: "),
         (write_no_markers, "stuck: the final reads|atomic: "),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.simulation.crashfs import CrashFileSystem
+from tests.simulation.mistakes import sync_no_log
 from tests.simulation.scripts import count_operations, crash_everywhere, refuse_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_logs")]
@@ -32,13 +29,7 @@ def test_a_disk_that_refuses_one_operation_of_a_script(syncs: bool) -> None:
 
 def test_a_flush_that_does_nothing_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks can fail: a disk that lies about what it has synced loses records."""
-    honest = CrashFileSystem.sync
-
-    def sync(fs: CrashFileSystem, path: Path, node: Any) -> None:
-        if path.suffix != ".log":
-            honest(fs, path, node)
-
-    monkeypatch.setattr(CrashFileSystem, "sync", sync)
+    sync_no_log(monkeypatch)
     with pytest.raises(AssertionError, match=r"flushed and lost|offsets went back"):
         for seed in range(10):
             crash_everywhere(seed, STEPS)

@@ -6,7 +6,8 @@ import bisect
 import heapq
 from typing import Any
 
-from odradek.broker.web.records import RECORDS_DEFAULT, SHOWN_BYTES_MAX
+from odradek.broker.counters.lag import lag_between
+from odradek.broker.web.records import RECORDS_DEFAULT, count_shown
 from odradek.broker.web.united.merging import Answers, Json, by_partition
 
 _SECOND_MS = 1_000
@@ -30,7 +31,7 @@ def records(answers: Answers) -> Json:
             reverse=True,
         )
     )
-    shown = found[: _count_shown(found, limit)]
+    shown = found[: count_shown(map(_shown_bytes, found), limit)]
     for row in found[len(shown) :]:
         number = row["partition"]
         before[number] = max(before.get(number, 0), row["offset"] + 1)
@@ -51,15 +52,6 @@ def records(answers: Answers) -> Json:
 def _places(text: str) -> dict[int, int]:
     pairs = (part.split(":") for part in text.split(",") if part)
     return {int(number): int(offset) for number, offset in pairs}
-
-
-def _count_shown(rows: list[Json], limit: int) -> int:
-    size_bytes = 0
-    for count, row in enumerate(rows[:limit], 1):
-        size_bytes += _shown_bytes(row)
-        if size_bytes >= SHOWN_BYTES_MAX:
-            return count
-    return min(len(rows), limit)
 
 
 def _shown_bytes(row: Json) -> int:
@@ -132,12 +124,9 @@ class _Ends:
         return None if found is None else found[1]
 
     def lag(self, topic: str, number: int, offset: int, complete: int) -> int | None:
-        """Return the lag as broker.counters.lag computes it, None if the end is unknown."""
+        """Return the lag without records that are complete, None if the end is unknown."""
         found = self._ends.get((topic, number))
-        if found is None:
-            return None
-        start, stable = found
-        return max(max(stable - max(offset, start), 0) - complete, 0)
+        return None if found is None else max(lag_between(*found, offset) - complete, 0)
 
 
 def _sum(lags: list[int | None]) -> int | None:

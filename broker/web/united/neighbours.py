@@ -16,9 +16,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from odradek.broker.hosts.addresses import plain_address
 from odradek.broker.web.concurrency import is_gone
-from odradek.broker.web.requests import CLIENT, Problem
+from odradek.broker.web.requests import CLIENT, Problem, client_address
 
 T = TypeVar("T")
 Headers = Mapping[str, str]
@@ -52,11 +51,6 @@ class Neighbours:
         """Begin; `paths` are the private sockets by node id."""
         self._paths, self.own_id = paths, own_id
         self._sessions: dict[int, aiohttp.ClientSession] = {}
-
-    @property
-    def node_ids(self) -> Collection[int]:
-        """The node ids of all workers."""
-        return self._paths.keys()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -96,8 +90,7 @@ class Neighbours:
             message = f"broker {node_id} does not answer, try again: {_reason(error)}"
             raise Problem(503, message, _RETRY) from error
         async with reply:
-            passed = {name: reply.headers[name] for name in _PASSED if name in reply.headers}
-            stream = web.StreamResponse(status=reply.status, headers=passed)
+            stream = web.StreamResponse(status=reply.status, headers=_passed_on(reply))
             stream.content_length = reply.content_length
             try:
                 await stream.prepare(request)
@@ -124,8 +117,7 @@ class Neighbours:
                     body += chunk
                     if len(body) > REPLY_BYTES_MAX:
                         raise NoReply(f"its answer exceeds {REPLY_BYTES_MAX} bytes")
-                passed = {name: reply.headers[name] for name in _PASSED if name in reply.headers}
-                return Reply(reply.status, passed, bytes(body))
+                return Reply(reply.status, _passed_on(reply), bytes(body))
         except TimeoutError as error:
             raise NoReply(f"no answer within {patience_s} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -144,6 +136,10 @@ class Neighbours:
         return made
 
 
+def _passed_on(reply: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name: reply.headers[name] for name in _PASSED if name in reply.headers}
+
+
 def _reason(error: Exception) -> str:
     known = error.strerror if isinstance(error, OSError) else None
     return known or str(error) or type(error).__name__
@@ -157,9 +153,7 @@ def target_of(request: web.Request, **query: str | int) -> URL:
 
 def headers_of(request: web.Request) -> Headers:
     """Return the headers that another worker needs of a request."""
-    transport = request.transport
-    peer = transport.get_extra_info("peername") if transport is not None else None
-    headers = {CLIENT: plain_address(str(peer[0])) if peer else ""}
+    headers = {CLIENT: client_address(request)}
     shown = request.headers.get("Authorization")
     if shown is not None:
         # Bytes that are not text are part of no token, and cannot be sent.
