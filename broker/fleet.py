@@ -23,7 +23,7 @@ from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.process import logs
 from odradek.broker.process.service import ServiceSocket
 from odradek.broker.serve import Reports, StartError, StopError, say, serve
-from odradek.broker.web.united.port import SharedPort
+from odradek.broker.web.united.port import Opening, SharedPort
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
 from odradek.broker.workers.supervisor import Beats, Supervisor
@@ -79,6 +79,7 @@ class Fleet:
         self._token: AdminToken | None = None
         self._folder: Path | None = None
         self._have_served = False
+        self._opening = Opening()
         catalog = resolve_apart(CatalogConfig, [self._layers[0]])
         self._silence_s = catalog.broker_session_timeout_ms / _MS_PER_S
         url = catalog.odradek_catalog_url or ""
@@ -153,16 +154,24 @@ class Fleet:
         """Return a worker's part of the HTTP port."""
         if self._token is None or self._folder is None:
             return None
-        count = len(self._node_ids)
-        is_first_start = not self._have_served
+        is_first_start, is_first = not self._have_served, at == 0
         stop = select.poll()
         stop.register(stop_fd, select.POLLIN)
+
+        def may_open() -> bool:
+            if not is_first_start:
+                return True
+            if not is_first:
+                return self._opening.is_noted()
+            return all(map(beats.count, range(len(self._node_ids))))
+
         return SharedPort(
             self._http,
             self._token,
             {one: self._folder / str(one) for one in self._node_ids},
-            answers_first=is_first_start and at == 0,
-            all_serve=lambda: not is_first_start or all(map(beats.count, range(count))),
+            answers_first=is_first_start and is_first,
+            may_open=may_open,
+            opened=self._opening.note,
             all_stop=lambda: bool(stop.poll(0)),
         )
 

@@ -4,8 +4,9 @@
     answer   it answers that the broker is starting, by little code (web/early.py)
     listen   the HTTP library is loaded, and serves the page, /api and /metrics
 
-Workers of one machine have one address. At their first start one of them answers that they start,
-until all serve; one that is started again accepts connections once it serves.
+Workers of one machine have one address. At their first start one of them answers that they start;
+once all serve it opens the port, and the others follow. A worker that is started again opens it
+once it serves.
 """
 
 from __future__ import annotations
@@ -92,11 +93,12 @@ class Http:
         broker.stopping.callback(opening.cancel)
 
     async def _open(self, server: HttpServer, shared: SharedPort) -> None:
-        # A counter in shared memory wakes nobody.
-        while not shared.all_serve():  # noqa: ASYNC110
+        # A change in shared memory wakes nobody.
+        while not shared.may_open():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
         self._early.pause()
         await server.listen()
+        shared.opened()
 
     async def _answer_at_end(self) -> None:
         shared = self._shared

@@ -293,6 +293,15 @@ def names_broker_2(broker: Workers) -> bool:
     return any(one.startswith("broker 2 does not answer over HTTP") for one in problems)
 
 
+def test_no_answer_says_starting_once_the_port_was_served(tmp_path: Path) -> None:
+    one = workers(tmp_path, 2)
+    one.start()
+    wait_until(lambda: ask(one, "/health/ready")[0] == 200, pause_max_s=0)
+    answers = [ask(one, "/health/ready") for _ in range(200)]
+    assert [body for status, _, body in answers if status != 200] == []
+    one.stop()
+
+
 def test_reading_takes_the_token_at_each_worker(tmp_path: Path) -> None:
     (tmp_path / "sockets").mkdir()
     one = workers(tmp_path / "workers", 2, {"odradek.http.read.token": "read-me-12"})
