@@ -41,6 +41,8 @@ CONNECT_TIMEOUT_S = 5.0
 # The time to keep trying when every error so far means that no attempt can succeed.
 _HOPELESS_S = 1.0
 _SLICE_S = 0.25
+# The time after which every broker of a cluster has a change, and the pause between questions.
+_NEWS_S, _NEWS_PAUSE_S = 1.0, 0.05
 _HOPELESS = (
     "Connection refused",
     "Name or service not known",
@@ -172,10 +174,19 @@ class Admin:
 
         With `for_records` records will be written or read: the error says how to create it.
         """
+        if name in self.topics or self._appears(name):
+            return self.topics[name]
+        hint = ": odradek topics list shows all topics"
+        if for_records:
+            hint = f": odradek topics create {name} creates it"
+        elif not self.topics:
+            hint = ": there are none that you may see"
+        raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
+
+    def _appears(self, name: str) -> bool:
+        """Ask again for a topic: a broker knows one that another has created a little later."""
         from confluent_kafka import KafkaException, TopicCollection
 
-        if name in self.topics:
-            return self.topics[name]
         act = Act(f"find topic {name}", f"DESCRIBE on topic {name}")
         try:
             described = self.client.describe_topics(TopicCollection([name]))
@@ -184,12 +195,11 @@ class Admin:
             kafka_error = error.args[0]
             if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in kafka_error.name():
                 raise refused(kafka_error, act, self.connection.reason) from error
-        hint = ": odradek topics list shows all topics"
-        if for_records:
-            hint = f": odradek topics create {name} creates it"
-        elif not self.topics:
-            hint = ": there are none that you may see"
-        raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
+        end_s = time.monotonic() + (_NEWS_S if len(self.brokers) > 1 else 0.0)
+        while name not in self.topics and time.monotonic() < end_s:
+            time.sleep(_NEWS_PAUSE_S)
+            self.connect()
+        return name in self.topics
 
     def require_broker(self, number: int) -> None:
         """Raise CommandError when no broker has this id: a request to it would take 30 s."""

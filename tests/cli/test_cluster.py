@@ -39,3 +39,13 @@ def test_partitions_without_a_leader_are_counted(tmp_path: Path) -> None:
         found = commands.document("cluster", "status")
         assert {one["broker"]: one["leads"] for one in found["brokers"]} == {1: 2, 3: 2}
         assert "2 partitions without a leader." in commands.shown("cluster", "status")
+
+
+def test_a_new_topic_is_found_at_any_broker(tmp_path: Path) -> None:
+    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as brokers:
+        first, second = (Commands(one.bootstrap) for one in brokers[:2])
+        wait_until(lambda: len(second.document("cluster", "brokers")["brokers"]) == 3)
+        for name in ("a", "b", "c"):
+            first.shown("topics", "create", name)
+            second.shown("produce", name, text="as soon as it is there\n")
+        assert "there is no topic d" in second.refusal("topics", "describe", "d")
