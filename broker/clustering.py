@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.changes import OutOfDate
+from odradek.broker.metadata.configs import Layers
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
@@ -25,6 +26,7 @@ from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
 from odradek.config.broker import BrokerConfig
 from odradek.config.catalog import CatalogConfig
 from odradek.config.effective import resolve_apart
+from odradek.config.replication import ReplicationConfig
 from odradek.config.share import ShareConfig
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.meta_properties import read_directory_id
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
     from odradek.broker.catalog.store import CatalogStore
     from odradek.broker.composition import Broker
-    from odradek.broker.topics.handovers import Handovers
 
 
 class Clustering:
@@ -67,7 +68,11 @@ class Clustering:
         own = self._own()
         self.brokers = Brokers(own)
         if not isinstance(self.store, SqliteMetadata):
+            from odradek.storage.copied_log import take_copies
+
+            self.partitions.take_copies = partial(take_copies, fs)
             metadata = await self._join(self.store, own)
+            await self._remove_moved(metadata)
         if self._is_new:
             metadata = await self._reconstruct(own)
         await self.store.settle()
@@ -108,6 +113,21 @@ class Clustering:
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
 
+    async def _remove_moved(self, metadata: Metadata) -> None:
+        """Remove the files of partitions that another host has: the last stop came first."""
+        from odradek.storage.copied_log import moved_epoch
+
+        fs, own = self._broker.fs, self.brokers.own
+        for record in metadata.topics:
+            for number, leader in enumerate(record.leaders):
+                if leader.host == own.host:
+                    continue
+                for home in self.partitions.strays_of(record, number):
+                    name = f"{record.name}-{number}"
+                    epoch = moved_epoch(fs, home.path / name)
+                    if epoch is not None and epoch <= leader.epoch:
+                        await self.partitions.remove_stray(home, name)
+
     async def _loaded(self) -> None:
         """Report the ids and epochs that the logs know, and the store does not."""
         broker, store = self._broker, self.store
@@ -124,14 +144,25 @@ class Clustering:
 
         await broker.changes.run(report)
 
-    def make_handovers(self) -> Handovers | None:
-        """Return the part that hands logs to other brokers of this host, None without them."""
+    def start_moves(self) -> None:
+        """Begin to hand partitions to other brokers, and to take those of other hosts."""
         broker, store = self._broker, self.store
-        if broker.role is None or isinstance(store, SqliteMetadata):
-            return None
-        from odradek.broker.topics.handovers import Handovers
+        if isinstance(store, SqliteMetadata):
+            return
+        from odradek.broker.loop.priority import give_way
+        from odradek.broker.peers.peers import Peers
+        from odradek.broker.reassignment.copies import Copies
+        from odradek.broker.reassignment.followers import Followers
+        from odradek.broker.reassignment.handovers import Handovers
 
-        made = Handovers(
+        def check(layers: Layers) -> None:
+            resolve_apart(ReplicationConfig, layers)
+
+        broker.configs.checks.append(check)
+        now_ms = broker.clock.now_ms
+        broker.followers = Followers(broker.cleaner, broker.configs)
+        broker.stopping.callback(broker.followers.close)
+        made = broker.handovers = Handovers(
             store,
             self.brokers,
             broker.topics,
@@ -140,14 +171,35 @@ class Clustering:
             broker.group_commit,
             broker.cleaner,
             broker.moves,
+            broker.followers,
+            broker.fs,
+            now_ms,
         )
+        broker.followers.on_near = made.look
         broker.stopping.push_async_callback(made.close)
+        # Connections of its own: large answers must not delay those about transactions.
+        peers = Peers(self.brokers, broker.configs, broker.security.tls)
+        broker.stopping.callback(peers.close)
+        copies = broker.copies = Copies(
+            broker.fs,
+            self.brokers,
+            broker.topics,
+            broker.partitions,
+            broker.configs,
+            peers,
+            give_way,
+            now_ms,
+        )
+        broker.stopping.push_async_callback(copies.close)
+        broker.topics.finish_copies = copies.finish
+        copies.start()
         made.look()
-        return made
 
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
-        return self._membership.problems() if self._membership is not None else []
+        copies = self._broker.copies
+        own = self._membership.problems() if self._membership is not None else []
+        return own if copies is None else [*own, *copies.problems()]
 
     async def _open_store(self) -> None:
         broker, fs, paths = self._broker, self._broker.fs, self._paths
@@ -232,3 +284,5 @@ class Clustering:
             await broker.security.follow(kind, rows)
         if broker.handovers is not None:
             broker.handovers.look()
+        if broker.copies is not None:
+            broker.copies.look()

@@ -59,7 +59,6 @@ from odradek.broker.topics.disks import Disks
 from odradek.broker.topics.moves import Moves
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.registry import Topics
-from odradek.broker.topics.topic import Topic
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.config.broker import BrokerConfig
 from odradek.config.connections import ConnectionConfig
@@ -76,7 +75,9 @@ from odradek.storage.shared_directory import SharedLogDirectory
 
 if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
-    from odradek.broker.topics.handovers import Handovers
+    from odradek.broker.reassignment.copies import Copies
+    from odradek.broker.reassignment.followers import Followers
+    from odradek.broker.reassignment.handovers import Handovers
     from odradek.broker.web.server import HttpServer
     from odradek.broker.workers.role import Role
 
@@ -115,8 +116,10 @@ class Broker:
         # Taken by a request while a thread searches logs for it by time.
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.http = Http(self)
-        self.handovers: Handovers | None = None
         self.membership: Membership | None = None
+        self.handovers: Handovers | None = None
+        self.followers: Followers | None = None
+        self.copies: Copies | None = None
         self.accepts_clients = False
         # The work of stop(); the last part that started stops first.
         self.stopping = AsyncExitStack()
@@ -249,7 +252,7 @@ class Broker:
         self.disks = Disks(self.fs, self.topics, self.partitions, self._open_directory, now_ms)
         self.disks.on_offline.append(self.purgatory.deleted)
         self.group_commit.on_failed = self.disks.take_offline
-        self.topics.on_deleted.append(self._wake_readers)
+        self.topics.on_deleted.append(lambda topic: self._wake_resigned(topic.logs))
         self.topics.on_deleted.append(lambda topic: self.metrics.forget_topic(topic.name))
         self.topics.on_resigned.append(self._wake_resigned)
         await self._cluster.load(metadata)
@@ -330,7 +333,7 @@ class Broker:
         self.topics.on_config_changed.append(lambda _: self.cleaner.wake())
         self.cleaner.start()
         self.stopping.push_async_callback(self.cleaner.stop)
-        self.handovers = self._cluster.make_handovers()
+        self._cluster.start_moves()
         self.samples = Samples(partial(count, self), self.clock.now_ms)
         self.periodic = Periodic(self)
         self.periodic.start()
@@ -388,9 +391,6 @@ class Broker:
     def _make_readers(self, config: BrokerConfig) -> ThreadPoolExecutor:
         self._reader_count = config.num_io_threads
         return ThreadPoolExecutor(self._reader_count, thread_name_prefix="read")
-
-    def _wake_readers(self, deleted: Topic) -> None:
-        self._wake_resigned(deleted.logs)
 
     def _wake_resigned(self, logs: Sequence[Log]) -> None:
         for log in logs:

@@ -37,7 +37,9 @@ from odradek.broker.transactions.markers import MarkerWriter
 from odradek.config.broker import BrokerConfig
 
 if TYPE_CHECKING:
-    from odradek.broker.topics.handovers import Handovers
+    from odradek.broker.reassignment.copies import Copies
+    from odradek.broker.reassignment.followers import Followers
+    from odradek.broker.reassignment.handovers import Handovers
     from odradek.broker.transactions.remote import RemoteTransactions
 
 
@@ -83,6 +85,8 @@ class Services(Protocol):
     moves: Moves
     # None where no other broker can take over a log of this one.
     handovers: Handovers | None
+    followers: Followers | None
+    copies: Copies | None
     disks: Disks
 
     # Writing and reading.

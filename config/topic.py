@@ -142,7 +142,6 @@ class TopicConfig:
         default=(),
         valid=replica_list,
         broker=(),
-        inert=_ONE_REPLICA,
         doc="Replicas whose fetching is throttled, as partition:broker pairs, or * for all.",
     )
     index_interval_bytes: int32 = option(
@@ -166,7 +165,6 @@ class TopicConfig:
         default=(),
         valid=replica_list,
         broker=(),
-        inert=_ONE_REPLICA,
         doc="Replicas whose serving is throttled, as partition:broker pairs, or * for all.",
     )
     local_retention_bytes: int64 = option(

@@ -62,7 +62,7 @@ def list_partitions(
     """
     wanted = partition_keys(fs, path) if keys is None else keys
     return {
-        key: _read_topic_id(fs, path / f"{key[0]}-{key[1]}" / PARTITION_METADATA)
+        key: read_topic_id(fs, path / f"{key[0]}-{key[1]}" / PARTITION_METADATA)
         for key in wanted
     }
 
@@ -96,7 +96,8 @@ def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
     fs.write_atomically(path, text)
 
 
-def _read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
+def read_topic_id(fs: FileSystem, path: Path) -> bytes | None:
+    """Return the topic id in a partition.metadata, None if there is none."""
     if not fs.exists(path):
         return None
     try:

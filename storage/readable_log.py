@@ -102,6 +102,10 @@ class ReadableLog:
         """All leader epochs with their first offsets, oldest first."""
         return self._epochs.entries
 
+    def note_epoch(self, epoch: int, start_offset: int) -> None:
+        """Note the leader epoch of a batch that was copied, and the batch's first offset."""
+        self._epochs.assign(epoch, start_offset)
+
     def copy_epochs(self, directory: Path) -> LeaderEpochs:
         """Write the leader epochs into another directory, durably; may run in a thread."""
         return self._epochs.copy_to(directory)

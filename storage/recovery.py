@@ -66,6 +66,8 @@ class Checkpointed:
     must_rewrite: bool = False
     # Clients may have got this epoch from the broker that had the log before.
     leader_epoch_min: int = -1
+    # Whether the log only has the epochs of another one (storage.copied_log).
+    is_copy: bool = False
 
 
 def load_log(
@@ -107,7 +109,7 @@ def load_log(
     start = _start_offset(checkpointed.log_start_offset, segments, epochs, directory)
     latest = epochs.latest
     epochs.truncate_end(end + 1)
-    if latest < 0 or not was_clean:
+    if not checkpointed.is_copy and (latest < 0 or not was_clean):
         epochs.assign(latest + 1, end)
     epochs.assign(checkpointed.leader_epoch_min, end)
     for segment in segments:

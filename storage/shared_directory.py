@@ -21,7 +21,6 @@ from odradek.storage.checkpoints import LeftLog, TopicPartition
 from odradek.storage.directory import CLEAN_MARKER, LogDirectory
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
-from odradek.storage.log import Log
 from odradek.storage.partition_directories import list_futures, list_partitions
 
 logger = logging.getLogger(__name__)
@@ -93,21 +92,6 @@ class SharedLogDirectory(LogDirectory):
             if self._fs.is_directory(self.path / f"{topic}-{number}")
         ]
         return list_partitions(self._fs, self.path, there)
-
-    def hand_over(self, log: Log) -> LeftLog:
-        """Close a log for another process; forget_left() follows. May run in a thread."""
-        log.close()
-        log.is_handed_over = True
-        key = log.topic, log.partition
-        return LeftLog(
-            log.recovery_point, log.log_start_offset, self.cleaner_offsets.get(key), is_clean=True
-        )
-
-    def forget_left(self, log: Log) -> None:
-        """Forget a log that another process uses now; store() follows."""
-        key = log.topic, log.partition
-        self.logs.pop(key, None)
-        self.forget_offsets(key)
 
     def _begin(self, cluster_id: str, node_id: int) -> None:
         # Those of an earlier process with this number were taken before.

@@ -43,6 +43,7 @@ ROOMS = {
         {"topics"},
         {"security"},
         {"catalog", "peers"},
+        {"reassignment"},
         {"context"},
         {"coordination", "fetch", "telemetry"},
         {"shares", "transactions"},

@@ -8,7 +8,7 @@ from functools import cache
 from odradek.broker.metadata.features import ELR
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.services import Services
-from odradek.broker.topics.partitions import OfflinePartition, Partition, RemotePartition
+from odradek.broker.topics.states import OfflinePartition, Partition, RemotePartition
 from odradek.protocol.errors import ErrorCode
 
 

@@ -1,19 +1,17 @@
 """AlterPartitionReassignments (45): move partitions to other brokers, or cancel that (KIP-455).
 
-A partition has one replica. It moves to a broker of the same host, which has the same log
-directories; a broker of another host is refused.
+A partition has one replica. A broker of the same host has the same log directories; one of
+another host gets a copy first (broker/reassignment).
 
 Versions 0 to 1. Both are flexible. v1: a client can forbid another number of replicas (KIP-860).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import MetadataError, Refusal, code_of
 from odradek.broker.loop.repeats import Repeats
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.topics.plans import check_replicas
@@ -28,9 +26,6 @@ from odradek.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from odradek.protocol.pacing import paced
-
-if TYPE_CHECKING:
-    from odradek.broker.topics.handovers import Handovers
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -126,7 +121,6 @@ def _reassign(
         else:
             check_replicas(asked.replicas, services.brokers)
             if leader is not None and asked.replicas[0] != leader.replica:
-                _check_possible(services.handovers, leader, asked.replicas[0])
                 targets[topic.topic_id, number] = asked.replicas[0]
             elif moves:
                 targets[topic.topic_id, number] = NO_LEADER
@@ -135,14 +129,6 @@ def _reassign(
     return ReassignablePartitionResponse(
         partition_index=number, error_code=0, error_message=None
     )
-
-
-def _check_possible(handovers: Handovers | None, leader: Leader, node_id: int) -> None:
-    """Raise Refusal for a move to a broker that cannot lead the partition."""
-    if handovers is None:
-        message = "Partitions cannot be moved to another host yet."
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    handovers.refuse(leader, node_id)
 
 
 def _result(asked: ReassignablePartition, error: Refusal) -> ReassignablePartitionResponse:

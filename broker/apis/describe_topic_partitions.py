@@ -14,7 +14,7 @@ from odradek.broker.orders.java import hash_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import Partition
+from odradek.broker.topics.states import Partition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_topic_partitions import (

@@ -14,7 +14,7 @@ from odradek.broker.loop.repeats import Repeats
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
-from odradek.broker.topics.partitions import Partition, RemotePartition
+from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.elect_leaders import (

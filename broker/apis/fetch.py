@@ -148,23 +148,25 @@ def handle(
 
 def _reading(services: Services, context: RequestContext, request: FetchRequest) -> Reading:
     version = context.api_version
-    replica_id = request.replica_id
+    replica_id, copy_number = request.replica_id, -1
     if version >= _REPLICA_STATE_SINCE:
-        replica_id = request.replica_state.replica_id
+        replica = request.replica_state
+        replica_id, copy_number = replica.replica_id, replica.replica_epoch
     is_consumer = replica_id < 0 and replica_id != _FUTURE_REPLICA
     config = services.config
     # The bytes that clients have not read yet are bounded: without room the answer has one batch.
     room = config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes
     size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
-    if context.charge is not None:
+    if context.charge is not None and replica_id < 0:  # followers have a throttle of their own
         size_max = min(size_max, context.charge.fetch_bytes_max())
     return Reading(
         is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
-        is_follower=replica_id >= 0,
+        follower_id=replica_id,
         leader_id=services.node_id if version >= _LEADER_ADDRESS_SINCE else None,
         tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
         size_min=min(request.min_bytes, size_max),
         size_max=size_max,
+        copy_number=copy_number,
     )
 
 
@@ -325,7 +327,7 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
         session_id = session.id
         if _is_overtaken(fetch):
             return refuse_overtaken(session)
-    if fetch.context.charge is not None and (throttled := _throttled(fetch, plan, answered)):
+    if throttled := _throttled(fetch, plan, answered):
         return throttled
     if session is not None:
         if _is_overtaken(fetch):  # again, because the count of the answer's bytes takes time
@@ -344,7 +346,8 @@ def _response(fetch: _Fetch, plan: Plan) -> FetchResponse:
 def _throttled(fetch: _Fetch, plan: Plan, answered: list[Planned]) -> FetchResponse | None:
     """Return an empty answer for a client over its quota, else None; the session is unchanged."""
     charge, session = fetch.context.charge, fetch.session
-    assert charge is not None
+    if charge is None or fetch.reading.is_follower:
+        return None
     if session is not None:
         answered = [one for one in paced_if_many(answered) if one.wanted.is_news(one.data)]
     whole = FetchResponse(

@@ -20,7 +20,7 @@ from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.sessions import close_session, sessions_of
 from odradek.broker.catalog.statements import CatalogStatements, Partition
-from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.metadata.members import NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.placement import fair_targets, spread_evenly
 from odradek.storage.checkpoints import LeftLog, TopicPartition
@@ -100,23 +100,26 @@ class HostStatements(CatalogStatements):
         return found
 
     def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, tuple[Member, LeftLog]]
     ) -> list[Partition]:
         """Let other brokers lead partitions that `own_id` leads; return these partitions.
 
         The others stay: their leader has changed meanwhile.
         """
         changed: list[Partition] = []
-        for (topic_id, number), (node_id, left) in given.items():
+        for (topic_id, number), (member, left) in given.items():
             rows = self._connection.execute(
-                "UPDATE partition SET leader = ?, replica = ?, target = ?,"
-                " leader_epoch = leader_epoch + 1, closed_for_epoch = leader_epoch + 1,"
+                "UPDATE partition SET leader = ?, replica = ?, host = ?, target = ?, is_made = 1,"
+                " leader_epoch = leader_epoch + 1,"
+                " closed_for_epoch = CASE WHEN ? = 1 THEN leader_epoch + 1 ELSE -1 END,"
                 " recovery_point = ?, log_start_offset = ?, cleaner_offset = ?"
                 " WHERE topic_id = ? AND number = ? AND leader = ? RETURNING number",
                 (
-                    node_id,
-                    node_id,
+                    member.node_id,
+                    member.node_id,
+                    member.host,
                     NO_LEADER,
+                    int(left.is_clean),
                     left.recovery_point,
                     left.log_start_offset,
                     left.cleaner_offset,

@@ -31,7 +31,6 @@ from odradek.broker.catalog.sessions import (
     open_session,
     open_sessions,
     renew_session,
-    sessions_of,
 )
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.metadata.changes import OutOfDate
@@ -243,16 +242,25 @@ class CatalogStore:
     async def hand_over(
         self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
     ) -> Sequence[Partition]:
-        """Let other brokers of the host lead partitions whose logs are closed.
+        """Let other brokers lead partitions whose logs are closed.
 
         Each comes with the node id of its new leader. Returns those that have changed hands; the
-        others stay: the new leader has gone.
+        others stay: the new leader has gone. Raises OutOfDate if a new leader is of another host
+        and metadata has changed: its copy may not be there any more.
         """
+        known = self._known
 
         def work(connection: Connection) -> Sequence[Partition]:
             check_session(connection, self.session_epoch)
-            present = {one.member.node_id for one in sessions_of(connection, self._host)}
-            possible = {key: one for key, one in given.items() if one[0] in present}
+            present = {one.member.node_id: one.member for one in open_sessions(connection)}
+            possible = {
+                key: (present[node_id], left)
+                for key, (node_id, left) in given.items()
+                if node_id in present
+            }
+            is_copied = any(member.host != self._host for member, _ in possible.values())
+            if is_copied and self._head(connection)[0] != known[0]:
+                raise OutOfDate
             changed = HostStatements(connection).hand_over(own_id, possible)
             if changed:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))

@@ -16,9 +16,10 @@ from typing import Protocol
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.sessions import WantedPartition
 from odradek.broker.metadata import members
+from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.disks import Disks
-from odradek.broker.topics.partitions import OfflinePartition, RemotePartition
 from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.states import OfflinePartition, RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
@@ -48,6 +49,8 @@ class FetchServices(Protocol):
 
     topics: Topics
     disks: Disks
+    # None where no other broker can copy a partition of this one.
+    followers: Followers | None
 
 
 @dataclass(slots=True)  # not frozen, which would take longer for each fetch
@@ -55,13 +58,20 @@ class Reading:
     """The limits and the isolation level of a request."""
 
     is_committed: bool
-    is_follower: bool
+    follower_id: int  # negative for consumers
     leader_id: int | None  # None for versions that cannot name the leader (KIP-951)
     tells_storage_errors: bool
     size_min: int
     size_max: int
     # Topics that the client may not read, whether they exist or not.
     denied: Container[str | None] = ()
+    # The number of the follower's copy; a later copy has a higher one.
+    copy_number: int = -1
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether another broker copies partitions."""
+        return self.follower_id >= 0
 
 
 @dataclass(slots=True)
@@ -274,6 +284,9 @@ def _plan_partition(
     log = topic.partitions[request.partition]
     if isinstance(log, OfflinePartition):
         return refused(reading, one, code_of(log.cause))
+    if reading.is_follower and services.followers is not None:
+        followed = services.followers.log_for(topic, request.partition, reading.follower_id)
+        log = log if followed is None else followed
     if isinstance(log, RemotePartition):
         return _led_elsewhere(reading, one, log.leader)
     if one.topic_id not in (topic.topic_id, ZERO_UUID):
@@ -282,12 +295,15 @@ def _plan_partition(
         if request.current_leader_epoch > log.leader_epoch:
             return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
         return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
-    if reading.is_follower:  # there are no followers
-        if request.current_leader_epoch >= 0:
-            return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
-        return refused(reading, one, ErrorCode.NOT_LEADER_OR_FOLLOWER, log)
     offset, found, aborted, divergence = request.fetch_offset, None, None, _NO_DIVERGENCE
     size_max = request.partition_max_bytes if request.partition_max_bytes < left else left
+    if reading.is_follower:
+        room = _follow(services, reading, topic, log, request)
+        if room is None:
+            if request.current_leader_epoch >= 0:
+                return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return refused(reading, one, ErrorCode.NOT_LEADER_OR_FOLLOWER, log)
+        size_max, is_first = min(size_max, room), is_first and room > 0
     is_idle = False
     try:
         if request.last_fetched_epoch >= 0:
@@ -301,6 +317,8 @@ def _plan_partition(
                 is_committed=is_committed,
                 may_wait=may_wait,
             )
+            if found is not None and reading.is_follower and services.followers is not None:
+                services.followers.spend(log, found.size)
             if found is None:
                 end = log.last_stable_offset if is_committed else log.log_end_offset
                 is_idle = offset >= end
@@ -309,8 +327,7 @@ def _plan_partition(
             if is_committed and (found or is_idle or size_max == 0):  # not if a batch is too large
                 aborted = _find_aborted(log, offset, found)
     except StorageError as error:
-        services.disks.note(log, error)
-        return refused(reading, one, code_of(error))
+        return _unreadable(services, reading, one, log, error)
     data = PartitionData(
         partition_index=request.partition,
         error_code=0,
@@ -324,6 +341,27 @@ def _plan_partition(
         records=b"",
     )
     return Planned(one, data, log, found, is_idle)
+
+
+def _unreadable(
+    services: FetchServices, reading: Reading, one: WantedPartition, log: Log, error: StorageError
+) -> Planned:
+    services.disks.note(log, error)
+    planned = refused(reading, one, code_of(error))
+    if reading.is_follower:
+        planned.data.log_start_offset = log.log_start_offset  # a new copy begins there
+    return planned
+
+
+def _follow(
+    services: FetchServices, reading: Reading, topic: Topic, log: Log, request: FetchPartition
+) -> int | None:
+    """Note how far a follower has come; return the bytes it may copy, None if it may not."""
+    followers = services.followers
+    if followers is None or followers.log_for(topic, log.partition, reading.follower_id) is None:
+        return None
+    copied = request.fetch_offset if request.log_start_offset >= 0 else -1
+    return followers.note(log, reading.follower_id, reading.copy_number, copied)
 
 
 def _find_divergence(log: Log, request: FetchPartition) -> EpochEndOffset:

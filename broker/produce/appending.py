@@ -27,7 +27,7 @@ from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.produce.batch_checks import BatchChecks, Verdict
 from odradek.broker.security.principals import ANONYMOUS
 from odradek.broker.topics.disks import Disks
-from odradek.broker.topics.partitions import RemotePartition
+from odradek.broker.topics.states import RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.admission import (
     TOPIC_IDS_SINCE,

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from odradek.broker.metadata.members import Leader
+from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
 from odradek.broker.topics.names import INTERNAL
-from odradek.broker.topics.partitions import Partition, RemotePartition, Wanted, leaderless
+from odradek.broker.topics.states import Partition, RemotePartition, Wanted, leaderless
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig
@@ -50,6 +50,11 @@ class FollowingTopics(LiveTopics):
         """Return whether this broker is to lead a partition, by the metadata in memory."""
         topic = self._by_id.get(topic_id)
         return topic is not None and self._leads(topic.record, number)
+
+    def target_of(self, topic_id: bytes, number: int) -> int:
+        """Return the broker that is to lead a partition, NO_LEADER without one."""
+        topic = self._by_id.get(topic_id)
+        return NO_LEADER if topic is None else topic.record.leaders[number].target
 
     def give_up(self, logs: Sequence[Log]) -> None:
         """Stop leading some partitions at once; their logs stay, for `restore`."""
@@ -182,6 +187,9 @@ class FollowingTopics(LiveTopics):
         ]
         for number in changed:  # others may have had the log meanwhile
             self._left_here.pop((record.topic_id, number), None)
+        if self.finish_copies is not None:
+            led = [(record.topic_id, one) for one in changed if self._leads(record, one)]
+            self._left_here |= await self.finish_copies(led)
         opened = await self._open_partitions(
             [Wanted(record, one, known.config, is_made=record.is_made(one)) for one in changed]
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from odradek.broker.metadata.members import NO_LEADER
-from odradek.broker.topics.partitions import RemotePartition
+from odradek.broker.topics.states import RemotePartition
 from odradek.broker.topics.topic import Topic
 
 

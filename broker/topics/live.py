@@ -24,15 +24,15 @@ from odradek.broker.metadata.store import (
     ResourceType,
     TopicRecord,
 )
-from odradek.broker.topics.partitions import (
+from odradek.broker.topics.partitions import Partitions
+from odradek.broker.topics.plans import TopicPlan
+from odradek.broker.topics.states import (
     OfflinePartition,
     Partition,
-    Partitions,
     RemotePartition,
     Wanted,
     leaderless,
 )
-from odradek.broker.topics.plans import TopicPlan
 from odradek.broker.topics.table import TopicTable
 from odradek.broker.topics.topic import Topic
 from odradek.config.broker import BrokerConfig
@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 LeftLogs = Callable[[Iterable[bytes]], Awaitable[Mapping[tuple[bytes, int], LeftLog]]]
+FinishCopies = Callable[
+    [Iterable[tuple[bytes, int]]], Awaitable[Mapping[tuple[bytes, int], LeftLog]]
+]
 
 
 class LiveTopics(TopicTable):
@@ -77,6 +80,9 @@ class LiveTopics(TopicTable):
         # Returns how other brokers of this host have left the logs of topics, by id and number;
         # None where this broker has the host for itself.
         self.left_logs: LeftLogs | None = None
+        # Ends the copies of partitions that this broker leads now, and returns how it left them;
+        # None without other hosts.
+        self.finish_copies: FinishCopies | None = None
         # How this broker has left logs that nobody else leads yet.
         self._left_here: dict[tuple[bytes, int], LeftLog] = {}
         configs.checks.append(self._check_layers)
@@ -156,9 +162,9 @@ class LiveTopics(TopicTable):
             Wanted(topic.record, one.partition, topic.config, one.log, one.is_made)
             for topic, one in zip(topics, offline, strict=True)
         ]
-        if self.left_logs is not None:
+        if self.left_logs is not None or self._left_here:
             try:
-                wanted = await self._with_left(wanted, self.left_logs)
+                wanted = await self._with_left(wanted)
             except MetadataError as error:  # they wait for the catalog, too
                 logger.warning("could not bring partitions back: %s", error)
                 return
@@ -189,8 +195,8 @@ class LiveTopics(TopicTable):
         own: Sequence[Wanted] = [
             one for one in wanted if self._leads(one.record, one.number)
         ]
-        if self.left_logs is not None:
-            own = await self._with_left(own, self.left_logs)
+        if self.left_logs is not None or self._left_here:
+            own = await self._with_left(own)
         opened = await self._partitions.open(own)
         later = [
             (log, one.record.leaders[one.number].epoch)
@@ -209,9 +215,7 @@ class LiveTopics(TopicTable):
             for one in wanted
         ]
 
-    async def _with_left(
-        self, wanted: Sequence[Wanted], left_logs: LeftLogs
-    ) -> Sequence[Wanted]:
+    async def _with_left(self, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
         """Add to logs that are not open the states in which brokers of this host left them."""
         closed = {
             _key(one)
@@ -219,7 +223,9 @@ class LiveTopics(TopicTable):
             if one.failed is None and not self._partitions.is_open(one)
         }
         elsewhere = {topic_id for topic_id, _ in closed - self._left_here.keys()}
-        found = dict(await left_logs(elsewhere)) if elsewhere else {}
+        found: dict[tuple[bytes, int], LeftLog] = {}
+        if elsewhere and self.left_logs is not None:
+            found |= await self.left_logs(elsewhere)
         found |= {key: self._left_here.pop(key) for key in closed & self._left_here.keys()}
         return [
             replace(one, left=found.get(_key(one))) if _key(one) in closed else one

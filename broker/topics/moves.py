@@ -17,6 +17,7 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.registry import Topics
 from odradek.storage.checkpoints import TopicPartition
+from odradek.storage.copied_log import is_copy
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import CopyCancelled, DiskFailure, StorageError
 from odradek.storage.files import FileSystem
@@ -87,6 +88,8 @@ class Moves:
                 topic = topics.get(topic_name)
                 if topic is not None and topic.other_leader(number) is not None:
                     continue  # a broker of the same host
+                if is_copy(self._fs, home.path / name):
+                    continue  # of another host's log
                 try:
                     log = topic.log(number) if topic else None
                     await asyncio.to_thread(home.remove, [home.path / name])

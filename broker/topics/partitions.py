@@ -17,26 +17,20 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odradek.broker.errors import Refusal
-from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.names import CLUSTER_METADATA
+from odradek.broker.topics.states import OfflinePartition, Partition, Wanted, as_offline
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.wire import encode_uuid
-from odradek.storage.checkpoints import LeftLog
+from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.directory import LogDirectory
-from odradek.storage.errors import (
-    DirectoryOffline,
-    NotLeader,
-    StorageError,
-    UnknownDirectory,
-)
+from odradek.storage.errors import DirectoryOffline, StorageError, UnknownDirectory
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.shared_directory import SharedLogDirectory
@@ -45,71 +39,9 @@ logger = logging.getLogger(__name__)
 
 _PROGRESS_S = 5.0
 
-
-@dataclass(frozen=True, slots=True)
-class OfflinePartition:
-    """A partition that cannot be used for now, and the error that is the cause."""
-
-    topic: str
-    partition: int
-    cause: StorageError
-    log: Log | None = None  # its log until the disk failed
-    is_made: bool = False  # whether it is known to have had a directory
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch until it went offline, -1 when that is not known."""
-        return self.log.leader_epoch if self.log else -1
-
-
-@dataclass(frozen=True, slots=True)
-class RemotePartition:
-    """A partition that another broker leads, or, with NO_LEADER, none for now."""
-
-    topic: str
-    partition: int
-    leader: Leader
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch of the leader."""
-        return self.leader.epoch
-
-    @property
-    def cause(self) -> StorageError:
-        """The error that a client gets here."""
-        return NotLeader(f"{self.topic}-{self.partition} is led by another broker")
-
-
-Partition = Log | OfflinePartition | RemotePartition
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A partition of a topic that is to be opened, with the topic's settings.
-
-    `failed` is the log whose disk failed, and `left` the state in which another broker of the
-    host left it. With `is_made` it has had a directory: a new one would silently hide the loss of
-    its records.
-    """
-
-    record: TopicRecord
-    number: int
-    config: TopicConfig
-    failed: Log | None = None
-    is_made: bool = False
-    left: LeftLog | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the partition, and of its directory."""
-        return f"{self.record.name}-{self.number}"
-
-
-def leaderless(one: Partition, record: TopicRecord) -> RemotePartition:
-    """Return a partition of a topic without a leader."""
-    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
-    return RemotePartition(one.topic, one.partition, leader)
+TakeCopies = Callable[
+    [Sequence[LogDirectory], Mapping[TopicPartition, bytes]], Mapping[Path, TopicPartition]
+]
 
 
 def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
@@ -140,6 +72,9 @@ class Partitions:
             self._look_into(home)
         # Called with each log, loaded or new, before a request can find it.
         self.on_log: list[Callable[[Log], None]] = []
+        # Lets logs that were copied from other hosts be those of partitions, given with their
+        # topics' ids; returns the directories. May run in a thread; None without other hosts.
+        self.take_copies: TakeCopies | None = None
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
@@ -150,6 +85,22 @@ class Partitions:
     def strays(self) -> list[Path]:
         """The directories that belong to no topic, once all topics are loaded."""
         return sorted(self._idle)
+
+    def strays_of(self, record: TopicRecord, number: int) -> list[LogDirectory]:
+        """Return the log directories that have files of a partition that is not open."""
+        name = f"{record.name}-{number}"
+        return [
+            home
+            for home in self._directories
+            if self._idle.get(home.path / name) == record.topic_id
+        ]
+
+    async def remove_stray(self, home: LogDirectory, name: str) -> None:
+        """Remove the files of a partition that is not open. Raises StorageError."""
+        del self._idle[home.path / name]
+        path = await asyncio.to_thread(home.vacate, name)
+        await asyncio.to_thread(home.remove, [path])
+        logger.info("removed a log that has moved to another host path=%s", home.path / name)
 
     def add(self, home: LogDirectory) -> None:
         """Begin to use a log directory."""
@@ -172,6 +123,7 @@ class Partitions:
 
         A partition that the disk refuses is offline. Threads do all the waiting.
         """
+        await self._take_copies(wanted)
         await self._look_for(wanted)
         opened: list[Partition | None] = [None] * len(wanted)
         to_open: dict[LogDirectory, list[tuple[int, Wanted]]] = {}
@@ -180,7 +132,7 @@ class Partitions:
             try:
                 home = self._home_for(one, added)
             except StorageError as error:
-                opened[at] = _offline(one, error)
+                opened[at] = as_offline(one, error)
                 continue
             found = home.logs.get((one.record.name, one.number))
             if found is None:
@@ -195,6 +147,25 @@ class Partitions:
                     listener(result)
         assert all(one is not None for one in opened)
         return [one for one in opened if one is not None]
+
+    async def _take_copies(self, wanted: Sequence[Wanted]) -> None:
+        topic_ids = {
+            (one.record.name, one.number): one.record.topic_id
+            for one in wanted
+            if one.record.is_made(one.number) and not self.is_open(one)
+        }
+        if self.take_copies is None or not topic_ids:
+            return
+        loop, homes = asyncio.get_running_loop(), list(self._directories)
+        try:
+            taken = await loop.run_in_executor(None, self.take_copies, homes, topic_ids)
+        except StorageError as error:  # their partitions will be offline
+            logger.error("could not use copies of logs: %s", error)
+            return
+        for path, key in taken.items():
+            for home in homes:
+                self._idle.pop(home.path / path.name, None)
+            self._idle[path] = topic_ids[key]
 
     async def _look_for(self, wanted: Sequence[Wanted]) -> None:
         """Look again for directories that other brokers of this host may have made."""
@@ -375,13 +346,13 @@ def _open_some(
                 leader_epoch_min=record.leaders[one.number].epoch if record.leaders else -1,
             )
         except StorageError as error:
-            result = _offline(one, error)
+            result = as_offline(one, error)
         opened.append((home, (at, one), result))
         progress.advance()
     try:
         home.sync()
     except StorageError as error:
-        return [(home, key, _offline(key[1], error)) for _, key, _ in opened]
+        return [(home, key, as_offline(key[1], error)) for _, key, _ in opened]
     return opened
 
 
@@ -389,8 +360,3 @@ def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:
     """Return whether most characters of two ids agree; in random ids 1 in 64 does."""
     pairs = list(zip(encode_uuid(one), encode_uuid(other), strict=True))
     return sum(a == b for a, b in pairs) > len(pairs) // 2
-
-
-def _offline(wanted: Wanted, error: StorageError) -> OfflinePartition:
-    name = wanted.record.name
-    return OfflinePartition(name, wanted.number, error, wanted.failed, wanted.is_made)

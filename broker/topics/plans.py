@@ -15,8 +15,8 @@ from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.metadata.members import Brokers, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import Wanted
 from odradek.broker.topics.placement import assigned_leaders, choose_leaders
+from odradek.broker.topics.states import Wanted
 from odradek.config.broker import BrokerConfig
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig

@@ -22,7 +22,7 @@ from odradek.broker.metadata.configs import Alteration, Configs
 from odradek.broker.metadata.members import Brokers
 from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType, TopicRecord
 from odradek.broker.topics.following import FollowingTopics
-from odradek.broker.topics.partitions import Partitions, Wanted, online
+from odradek.broker.topics.partitions import Partitions, online
 from odradek.broker.topics.plans import (
     Enlargement,
     NewTopic,
@@ -34,6 +34,7 @@ from odradek.broker.topics.plans import (
     plan_topics,
     with_new_leaders,
 )
+from odradek.broker.topics.states import Wanted
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from odradek.broker.orders.topics import TopicOrder
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import OfflinePartition, Partition
+from odradek.broker.topics.states import OfflinePartition, Partition
 from odradek.broker.topics.topic import Topic
 
 

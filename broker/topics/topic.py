@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
-from odradek.broker.topics.partitions import Partition, RemotePartition
+from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.config.topic import TopicConfig
 from odradek.storage.log import Log
 

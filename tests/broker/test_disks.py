@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from odradek.broker.composition import Broker
-from odradek.broker.topics.partitions import OfflinePartition
+from odradek.broker.topics.states import OfflinePartition
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.errors import DiskFailure
 from odradek.storage.files import FileSystem

@@ -13,7 +13,7 @@ import pytest
 from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
-from odradek.broker.topics.partitions import Partition
+from odradek.broker.topics.states import Partition
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
 from odradek.config.resolution import Layer, Source

@@ -141,7 +141,7 @@ def test_a_broker_that_has_come_back_is_to_get_its_share(catalog: Catalog) -> No
 
 def test_partitions_change_hands_only_from_their_leader(catalog: Catalog) -> None:
     catalog.join(1, 2)
-    given = {(bytes(16), number): (1, CLOSED) for number in (0, 1)}
+    given = {(bytes(16), number): (Member(1, HOST, None, ()), CLOSED) for number in (0, 1)}
     changed = catalog.engine.transact(lambda to: HostStatements(to).hand_over(2, given))
     assert changed == [(bytes(16), 1)]
     assert catalog.left()[1] == CLOSED

@@ -12,8 +12,8 @@ import pytest
 
 from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.metadata.members import NO_LEADER
-from odradek.broker.topics.partitions import RemotePartition
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
+from odradek.broker.topics.states import RemotePartition
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.cluster.checker import check
 from tests.simulation.cluster.clients import Client

@@ -1,10 +1,14 @@
-"""Hands partitions to other brokers of this host, which open the same files.
+"""Hands partitions to other brokers, which then have their files.
 
     pause the cleaner    no thread writes into the directory any more; the partition is served
     give up              requests are refused as by a broker that does not lead the partition
     flush, close         all appended records are durable and answered; the log is as after a stop
     commit               the catalog names the new leader, and how the log was left
     follow               this broker and the others see the change; the new leader opens the log
+
+A broker of this host opens the same files. One of another host has a copy (copies.py): the
+partition is given up once the copy lacks little, and closed once it is complete; after the commit
+this host's files are removed.
 
 When the catalog refuses, or the new leader has gone, this broker opens the log again. A leader
 changes only by its own hand: nobody else does this for a broker that lives.
@@ -18,24 +22,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from odradek.broker.durability.group_commit import GroupCommit
-from odradek.broker.errors import MetadataError, Refusal
+from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.members import NO_LEADER, Brokers, Leader
+from odradek.broker.metadata.changes import Changes, OutOfDate
+from odradek.broker.metadata.members import Brokers
+from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.placement import fair_targets
-from odradek.protocol.errors import ErrorCode
 from odradek.storage.checkpoints import LeftLog
+from odradek.storage.copied_log import mark_moved
+from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import StorageError
+from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
-from odradek.storage.shared_directory import SharedLogDirectory
 
 logger = logging.getLogger(__name__)
 
 # Partitions that change hands together: none of them is served until all are closed.
 _AT_ONCE = 8
 _RETRY_S = 0.5
+# How long partitions are not served while copies get their ends.
+_COPY_PATIENCE_S = 3.0
+# How often a handover to another host is tried while the metadata changes.
+_ATTEMPTS_MAX = 10
 
 Partition = tuple[bytes, int]
 
@@ -46,8 +56,10 @@ class Store(Protocol):
     async def hand_over(
         self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
     ) -> Sequence[Partition]:
-        """Name other leaders of partitions whose logs are closed; return those that changed."""
+        """Name other leaders of partitions whose logs are closed; return those that changed.
 
+        Raises OutOfDate if one is of another host, and metadata has changed meanwhile.
+        """
 
     async def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions."""
@@ -86,7 +98,11 @@ class Handovers:
         group_commit: GroupCommit,
         cleaner: Cleaner,
         moves: Moves,
+        followers: Followers,
+        fs: FileSystem,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._followers, self._fs, self._now_ms = followers, fs, now_ms
         self._store, self._brokers, self._topics = store, brokers, topics
         self._partitions, self._changes, self._group_commit = partitions, changes, group_commit
         self._cleaner, self._moves = cleaner, moves
@@ -112,13 +128,6 @@ class Handovers:
                 count += await self._hand_over(dict(chunk))
         if given:
             logger.info("handed over partitions=%d of=%d", count, len(given))
-
-    def refuse(self, leader: Leader, node_id: int) -> None:
-        """Raise Refusal for a broker that cannot lead a partition with such a leader."""
-        member = self._brokers.get(node_id)
-        if member is None or member.host != leader.host:
-            message = f"Broker {node_id} has other log directories: its host has no copy."
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
     async def assign(self, targets: Mapping[Partition, int]) -> None:
         """Let partitions move to brokers, and return once that is stored; they move later.
@@ -154,28 +163,30 @@ class Handovers:
 
     # --- parts ------------------------------------------------------------------------------
 
-    def _neighbours(self) -> list[int]:
-        """Return the brokers of this host that are alive."""
-        host = self._brokers.own.host
-        return [one.node_id for one in self._brokers if one.host == host]
-
     def _due(self) -> dict[Log, int]:
-        """Return the logs that are to be handed over, with their new leaders."""
-        neighbours = self._neighbours()
-        return {
-            log: target
-            for topic in self._topics
-            if topic.record.leaders
-            for log in topic.logs
-            if (target := topic.record.leaders[log.partition].target) != NO_LEADER
-            and target in neighbours
-            and target != self._brokers.own.node_id
-        }
+        """Return the logs that can be handed over now, with their new leaders."""
+        due: dict[Log, int] = {}
+        for topic in self._topics:
+            if not topic.record.leaders:
+                continue
+            for log in topic.logs:
+                target = self._brokers.get(topic.record.leaders[log.partition].target)
+                if target is None or target is self._brokers.own:
+                    continue
+                if self._is_here(target.node_id) or self._followers.is_near(log, target.node_id):
+                    due[log] = target.node_id
+        return due
+
+    def _is_here(self, node_id: int) -> bool:
+        """Return whether a broker has the log directories of this one."""
+        member = self._brokers.get(node_id)
+        return member is not None and member.host == self._brokers.own.host
 
     async def _run(self) -> None:
         count = 0
         while due := self._due():
-            (first, *_) = _chunks(list(due.items()))
+            here = {log: one for log, one in due.items() if self._is_here(one)}
+            (first, *_) = _chunks(list((here or due).items()))
             changed = await self._hand_over(dict(first))
             count += changed
             if not changed:
@@ -202,21 +213,43 @@ class Handovers:
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
         self._topics.give_up(logs)
-        closed = await self._close(logs)
+        copied = {log: given[log] for log in logs if not self._is_here(given[log])}
+        if copied:  # then all of them are
+            await self._flush(logs)
+            logs = await self._followers.until_copied(copied, _COPY_PATIENCE_S)
+        epochs = {log: log.leader_epoch + 1 for log in copied}
+        closed = await self._close(logs, epochs)
         left = {(log.topic_id, log.partition): one for log, one in closed.items()}
         targets = {(log.topic_id, log.partition): given[log] for log in closed}
-        try:
-            await self._store.hand_over(
-                self._brokers.own.node_id, {key: (targets[key], one) for key, one in left.items()}
-            )
-        except MetadataError as error:
-            logger.error("could not hand over partitions: %s", error)
-            is_known = await self._learn_outcome(in_doubt=True)
-        else:
-            is_known = await self._learn_outcome(in_doubt=False)
+        is_known = await self._commit({key: (targets[key], one) for key, one in left.items()})
         kept = {key: one for key, one in left.items() if self._topics.leads(*key)}
         await self._topics.take_back(kept if is_known else left)
-        return len(left) - len(kept) if is_known else 0
+        if not is_known:
+            return 0
+        gone = [log for log in closed if (log.topic_id, log.partition) not in kept]
+        if copied:
+            await self._remove(gone)
+        return len(gone)
+
+    async def _commit(self, given: Mapping[Partition, tuple[int, LeftLog]]) -> bool:
+        """Name the new leaders in the catalog; return whether the outcome is known."""
+        for _ in range(_ATTEMPTS_MAX):
+            is_current, in_doubt = True, False
+            try:
+                await self._store.hand_over(self._brokers.own.node_id, given)
+            except OutOfDate:
+                is_current = False
+            except MetadataError as error:
+                logger.error("could not hand over partitions: %s", error)
+                in_doubt = True
+            is_known = await self._learn_outcome(in_doubt=in_doubt)
+            if is_current or not is_known:
+                return is_known
+            # Another broker may have cancelled a move, and the copy is being removed.
+            given = {
+                key: one for key, one in given.items() if self._topics.target_of(*key) == one[0]
+            }
+        return True
 
     async def _learn_outcome(self, *, in_doubt: bool) -> bool:
         """Follow the catalog to the outcome of a handover; return whether it is known.
@@ -244,21 +277,26 @@ class Handovers:
         except StorageError as error:
             logger.error("could not flush a log, not handed over: %s", error)
 
-    async def _close(self, logs: Sequence[Log]) -> dict[Log, LeftLog]:
+    async def _close(
+        self, logs: Sequence[Log], epochs: Mapping[Log, int]
+    ) -> dict[Log, LeftLog]:
         """Make logs durable and close them; return how they were left.
 
-        A log whose disk fails is not among them, and is offline.
+        `epochs` has the leader epochs from which other hosts have some of them. A log whose disk
+        fails is not among the results, and is offline.
         """
-        await self._flush(logs)
+        await self._flush(list(logs))
         loop = asyncio.get_running_loop()
         left: dict[Log, LeftLog] = {}
         failures: dict[Log, StorageError] = {}
         for home in self._partitions.directories:
-            assert isinstance(home, SharedLogDirectory), "the directories of workers are shared"
             own = [log for log in logs if log.directory.parent == home.path and not log.is_closed]
-            found = await loop.run_in_executor(None, _close_all, home, own, failures)
+            found = await loop.run_in_executor(
+                None, _close_all, self._fs, home, own, epochs, failures
+            )
             for log in found:
-                home.forget_left(log)
+                home.logs.pop((log.topic, log.partition), None)
+                home.forget_offsets((log.topic, log.partition))
             left |= found
             try:
                 await loop.run_in_executor(None, home.store, home.take_checkpoints())
@@ -270,17 +308,44 @@ class Handovers:
             self._group_commit.on_failed(log, failure)
         return left
 
+    async def _remove(self, gone: Sequence[Log]) -> None:
+        """Remove the files of logs that another host has now; the next start does it, too."""
+        loop = asyncio.get_running_loop()
+        for log in gone:
+            home = self._partitions.home_of(log)
+            try:
+                path = await loop.run_in_executor(None, home.vacate, log.directory.name)
+            except StorageError as error:
+                logger.error("could not remove a log that has moved log=%s: %s", log.name, error)
+                continue
+            removed_ms = self._now_ms() + log.config.file_delete_delay_ms
+            home.schedule_removal([path], removed_ms)
+            logger.info("moved to another host log=%s end=%d", log.name, log.log_end_offset)
+
 
 def _close_all(
-    home: SharedLogDirectory, logs: Iterable[Log], failures: dict[Log, StorageError]
+    fs: FileSystem,
+    home: LogDirectory,
+    logs: Iterable[Log],
+    epochs: Mapping[Log, int],
+    failures: dict[Log, StorageError],
 ) -> dict[Log, LeftLog]:
     """Close logs; runs in a thread."""
     left = {}
     for log in logs:
         try:
-            left[log] = home.hand_over(log)
+            log.close()
+            if log in epochs:
+                mark_moved(fs, log.directory, epochs[log])
         except StorageError as error:
             failures[log] = error
+            continue
+        log.is_handed_over = True
+        # The cleaner of another host begins again: a copy may have records removed here since.
+        cleaned = None if log in epochs else home.cleaner_offsets.get((log.topic, log.partition))
+        left[log] = LeftLog(
+            log.recovery_point, log.log_start_offset, cleaned, is_clean=log not in epochs
+        )
     return left
 
 
