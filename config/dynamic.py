@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from odradek.config.effective import BROKER_OPTION
+from odradek.config.effective import SETTABLE_OPTION
 from odradek.config.errors import ConfigError, raise_any
 from odradek.config.per_listener import base_name, split_name
 from odradek.config.providers import has_reference, is_of_providers
@@ -38,7 +38,7 @@ def check_dynamic(values: Mapping[str, str], *, per_broker: bool) -> None:
         raise ConfigError(f"{reason}: [{', '.join(names)}]")
     problems: list[str] = []
     for name, text in values.items():
-        option = BROKER_OPTION.get(base_name(name))
+        option = SETTABLE_OPTION.get(base_name(name))
         try:
             if option is not None:
                 option.read(text)
@@ -63,7 +63,7 @@ def drop_not_dynamic(
 
 def _not_dynamic(values: Mapping[str, str], per_broker: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield each reason that forbids some of the settings, with the names of these settings."""
-    options = {name: BROKER_OPTION.get(base_name(name)) for name in values}
+    options = {name: SETTABLE_OPTION.get(base_name(name)) for name in values}
     fixed = [
         name
         for name, option in options.items()

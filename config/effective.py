@@ -28,6 +28,7 @@ from odradek.config.per_listener import base_name, layers_of, split_name
 from odradek.config.providers import PREFIX as PROVIDERS_PREFIX
 from odradek.config.providers import ProvidersConfig
 from odradek.config.quota import QuotaConfig, quota_problems
+from odradek.config.replication import ReplicationConfig
 from odradek.config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from odradek.config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from odradek.config.share import ShareConfig, share_problems
@@ -74,6 +75,10 @@ _WITHOUT_ATTRIBUTE = (
 BROKER_OPTIONS = (*options_of(BrokerConfig), *_WITHOUT_ATTRIBUTE)
 BROKER_OPTION = {option.name: option for option in BROKER_OPTIONS}
 TOPIC_OPTION = {option.name: option for option in options_of(TopicConfig)}
+# Also those that are listed once clients have set them (Kafka's DynamicConfig.Broker).
+SETTABLE_OPTION = {
+    **BROKER_OPTION, **{option.name: option for option in options_of(ReplicationConfig)}
+}  # fmt: skip
 
 _DEFAULTS = defaults_of(BROKER_OPTIONS)
 _LOUD = {
@@ -173,7 +178,7 @@ def _option_of(name: str) -> Option | None:
     """Return the option that a setting is for; the setting may be a listener's."""
     if split_name(name) is not None:
         return _LISTENER_OPTION.get(base_name(name))
-    return BROKER_OPTION.get(name)
+    return SETTABLE_OPTION.get(name)
 
 
 def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
@@ -305,7 +310,7 @@ def _unlisted_entries(
     for name in dict.fromkeys(name for layer in ordered for name in layer.values):
         if name in BROKER_OPTION:
             continue
-        option = BROKER_OPTION.get(base_name(name))
+        option = SETTABLE_OPTION.get(base_name(name))
         hidden = option is None or option.sensitive
         line = [
             Synonym(name, None if hidden else layer.values[name], layer.source)
@@ -316,7 +321,8 @@ def _unlisted_entries(
         value, source = line[0].value, line[0].source
         if option is not None and option.name in entries:
             line += entries[option.name].synonyms
-        found[name] = Entry(name, value, source, tuple(line), True, hidden, kind, doc)
+        is_fixed = name not in SETTABLE_OPTION
+        found[name] = Entry(name, value, source, tuple(line), is_fixed, hidden, kind, doc)
     return found
 
 

@@ -25,7 +25,7 @@ class ReplicationConfig:
         "leader.replication.throttled.rate",
         default=INT64_MAX,
         valid=at_least(0),
-        dynamic="per-broker",
+        dynamic="cluster-wide",
         doc="The most bytes that other brokers may copy from this one in a second, of the "
         "partitions in leader.replication.throttled.replicas of their topics.",
     )
@@ -33,7 +33,7 @@ class ReplicationConfig:
         "follower.replication.throttled.rate",
         default=INT64_MAX,
         valid=at_least(0),
-        dynamic="per-broker",
+        dynamic="cluster-wide",
         doc="The most bytes that this broker copies from others in a second, of the partitions "
         "in follower.replication.throttled.replicas of their topics.",
     )

@@ -38,6 +38,7 @@ from tests.config.kafka_differences import (
     REQUIRED,
     is_stricter,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -247,6 +248,27 @@ def test_each_option_that_is_not_set_is_described_as_by_kafka(
         if ours[name] != kafkas_value and name not in known
     }
     assert not differences
+
+
+@pytest.mark.parametrize("text", ["30000", "0", "-1", "x", ""])
+def test_rates_of_copies_are_taken_and_described_as_by_kafka(
+    places: tuple[Place, Place], text: str
+) -> None:
+    name = "leader.replication.throttled.rate"
+
+    def seen(place: Place) -> list[Any]:
+        said: list[Any] = []
+        for resource in (NODE, ALL):
+            (answer,) = place.alter([(resource, {name: text})], SET, trial=False)
+            if not answer[0]:
+                wait_until(lambda: name in place.describe())
+            said.append((answer, place.describe().get(name)))
+            place.alter([(resource, {name: text})], DELETE, trial=False)
+            wait_until(lambda: name not in place.describe())
+        return said
+
+    ours, kafkas = (seen(one) for one in places)
+    assert ours == kafkas
 
 
 def _ask_once(place: Place, resource: str, settings: Mapping[str, str]) -> Answer:
