@@ -61,15 +61,21 @@ def brokers(as_json: bool, connection: Connection) -> None:
 
 
 @cluster.command()
+@click.option(
+    "--between-hosts",
+    is_flag=True,
+    help="Let all brokers lead equal shares: copy partitions to other hosts, too.",
+)
 @url_option
 @json_option
 @token_option
-def rebalance(url: str, as_json: bool, token: str | None) -> None:
+def rebalance(between_hosts: bool, url: str, as_json: bool, token: str | None) -> None:
     """Let the workers of each machine lead equal shares of its partitions.
 
     Example: odradek cluster rebalance
     """
-    _move(url, "/api/cluster/rebalance", {}, as_json, token)
+    wanted: dict[str, object] = {"between_hosts": "true"} if between_hosts else {}
+    _move(url, "/api/cluster/rebalance", wanted, as_json, token)
 
 
 @cluster.command()
@@ -78,11 +84,42 @@ def rebalance(url: str, as_json: bool, token: str | None) -> None:
 @json_option
 @token_option
 def drain(broker: int, url: str, as_json: bool, token: str | None) -> None:
-    """Let the other workers of its machine lead the partitions of a BROKER.
+    """Let other brokers lead the partitions of a BROKER.
+
+    They are the other workers of its machine. Without any, its partitions are copied to the
+    brokers of other machines.
 
     Example: odradek cluster drain 2
     """
     _move(url, "/api/cluster/drain", {"broker": broker}, as_json, token)
+
+
+@cluster.command()
+@url_option
+@json_option
+@token_option
+def moves(url: str, as_json: bool, token: str | None) -> None:
+    """List the partitions that are on their way to another broker.
+
+    Example: odradek cluster moves
+    """
+    answer = answer_or_exit(url, "/api/cluster", {}, token=token)
+    number, listed = answer["moving"], answer["moving_rows"]
+    assert isinstance(number, int) and isinstance(listed, list)
+    if as_json:
+        return print_json({"moving": number, "moving_rows": listed})
+    if not number:
+        return click.echo("No partition is on its way to another broker.")
+    from odradek.cli.tables import print_rows
+
+    columns = ("topic", "partition", "from", "to", "copied_offset", "end_offset")
+    print_rows(
+        ["Topic", "Partition>", "From>", "To>", "Copied>", "End>"],
+        [[one[name] for name in columns] for one in listed],
+    )
+    if number > len(listed):
+        click.echo(f"and {number - len(listed):,} more")
+    return None
 
 
 def _move(
@@ -91,13 +128,18 @@ def _move(
     answer = answer_or_exit(url, path, parameters, post=True, token=token)
     if as_json:
         return print_json(answer)
-    moves = answer["moves"]
-    assert isinstance(moves, int)
+    moves, copies = answer["moves"], answer["copies"]
+    assert isinstance(moves, int) and isinstance(copies, int)
     click.echo(
         f"{count(moves, 'partition')} on the way to another broker."
         if moves
         else "Nothing has to move."
     )
+    if copies:
+        click.echo(
+            f"The records of {count(copies, 'partition')} are copied to another host first: "
+            "odradek cluster moves shows how far they are."
+        )
 
 
 def _found(admin: Admin) -> dict[str, Any]:

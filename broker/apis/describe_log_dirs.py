@@ -1,5 +1,8 @@
 """DescribeLogDirs (35): the log directories, and the sizes of the logs in them (KIP-113).
 
+A growing copy of another host's partition is listed as Kafka lists a growing replica: it is not
+behind its own high watermark (ReplicaManager.getLogEndOffsetLag).
+
 Versions 1 to 5. v2: flexible. v3: an error for all. v4: the size of the volume (KIP-827). v5:
 whether a directory takes new partitions.
 """
@@ -7,9 +10,9 @@ whether a directory takes new partitions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.context import RequestContext
 from odradek.broker.orders.hash_map import concurrent_places
@@ -33,6 +36,10 @@ from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DiskFailure
 from odradek.storage.moving import Copy
 
+if TYPE_CHECKING:
+    from odradek.storage.copied_log import CopiedLog
+    from odradek.storage.log import Log
+
 T = TypeVar("T")
 
 _Wanted = Callable[[TopicPartition], bool]
@@ -49,11 +56,13 @@ async def handle(
     is_wanted = _filter(services.topics, request.topics)
     partitions = services.partitions
     copies = list(services.moves.copies())
+    replicas = [] if services.copies is None else list(services.copies.copied())
     # Listed before the first await: directories may come back meanwhile.
     offline = [_offline(path) for path in partitions.offline_directories]
     results = []
     for home in list(partitions.directories):
-        result = _describe(services, home, copies, is_wanted)
+        growing = {(topic.name, at): copy for topic, at, copy in replicas if copy.home is home}
+        result = _describe(services, home, {**growing, **home.logs}, copies, is_wanted)
         try:
             result.total_bytes, result.usable_bytes = await asyncio.to_thread(home.space)
         except DiskFailure:
@@ -76,9 +85,13 @@ def _filter(topics: Topics, asked: list[DescribableLogDirTopic] | None) -> _Want
 
 
 def _describe(
-    services: Services, home: LogDirectory, copies: list[Copy], is_wanted: _Wanted
+    services: Services,
+    home: LogDirectory,
+    present: Mapping[TopicPartition, Log | CopiedLog],
+    copies: list[Copy],
+    is_wanted: _Wanted,
 ) -> DescribeLogDirsResult:
-    logs = [(key, log) for key, log in paced(list(home.logs.items())) if is_wanted(key)]
+    logs = [(key, log) for key, log in paced(list(present.items())) if is_wanted(key)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     log_count = sum(len(one.logs) for one in services.partitions.directories)
     for (topic, number), log in paced(_in_order(logs, log_count)):
@@ -110,7 +123,7 @@ def _describe(
         log_dir=str(home.path.absolute()),
         topics=[
             DescribeLogDirsTopic(name=name, partitions=topics[name])
-            for name in _topics_in_order(services, home, topics)
+            for name in _topics_in_order(services, present, topics)
         ],
     )
 
@@ -130,12 +143,14 @@ def _in_order(
     )
 
 
-def _topics_in_order(services: Services, home: LogDirectory, topics: Collection[str]) -> list[str]:
+def _topics_in_order(
+    services: Services, logs: Iterable[TopicPartition], topics: Collection[str]
+) -> list[str]:
     """Return topics in the order of the trie of all topics that have logs in a directory."""
     if len(topics) < 2:
         return list(topics)
     every = services.topics.order.grouped()
-    present = {topic for topic, _ in paced(list(home.logs))}
+    present = {topic for topic, _ in paced(list(logs))}
     if present != set(every):
         every = trie_order(present, string_hash)
     of_home = [name for name in paced(every) if name in topics]

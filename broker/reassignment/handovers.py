@@ -142,23 +142,13 @@ class Handovers:
         await self._changes.run(change)
         self.look()
 
-    async def rebalance(self, without: int | None = None) -> int:
-        """Let brokers of one host lead equal shares; return the number of moves that begin.
-
-        With `without` that broker leads nothing afterwards. Raises MetadataError.
-        """
-        targets = self._fair_targets(without)
-        if targets:
-            await self.assign(targets)
-        return len(targets)
-
     async def close(self) -> None:
         """Stop; a chunk that has begun is finished."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _fair_targets(self, without: int | None) -> dict[Partition, int]:
+    def _fair_targets(self, without: int) -> dict[Partition, int]:
         return fair_targets((topic.record for topic in self._topics), self._brokers, without)
 
     # --- parts ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Counts the partitions that each broker leads, and those that no broker leads: pure.
+"""Counts the partitions that each broker leads, those that move, those without a leader: pure.
 
 Topics are immutable, so a thread may count those that the event loop has listed.
 """
@@ -23,6 +23,17 @@ class Leaderless:
     last_leader: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A partition that is to move to another broker; NO_LEADER leads it while no broker can."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+    leader: int
+    target: int
+
+
 @dataclass(slots=True)
 class Leadership:
     """The leaders of all partitions, by node id.
@@ -36,6 +47,9 @@ class Leadership:
     # The log directories with the files of lost partitions, by the same broker.
     hosts: dict[int, str] = field(default_factory=dict)
     first_leaderless: list[Leaderless] = field(default_factory=list)
+    # The partitions that are to move, by their present leader.
+    moving: Counter[int] = field(default_factory=Counter)
+    first_moving: list[Moving] = field(default_factory=list)
 
     @property
     def leaderless_count(self) -> int:
@@ -56,10 +70,19 @@ class Leadership:
 def count_leaders(topics: Iterable[Topic], own_id: int, listed_max: int = 0) -> Leadership:
     """Count the leaders of the partitions of topics, as the broker of a node id sees them.
 
-    The first `listed_max` partitions without a leader, in the order of the topics, are listed.
+    The first `listed_max` partitions without a leader are listed in the order of the topics, and
+    so are those that are to move.
     """
     found = Leadership()
     for topic in topics:
+        for number, leader in enumerate(topic.record.leaders):
+            if leader.target == NO_LEADER:
+                continue
+            found.moving[leader.node_id] += 1
+            if len(found.first_moving) < listed_max:
+                found.first_moving.append(
+                    Moving(topic.topic_id, topic.name, number, leader.node_id, leader.target)
+                )
         for one in topic.partitions:
             if not isinstance(one, RemotePartition):
                 found.led[own_id] += 1

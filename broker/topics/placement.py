@@ -1,13 +1,17 @@
-"""Chooses the brokers that lead new partitions: pure."""
+"""Chooses the brokers that lead new partitions, and those that partitions move to: pure."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from odradek.broker.metadata.members import NO_LEADER, Leader, Member
 from odradek.broker.metadata.store import TopicRecord
+
+# The brokers that are to lead partitions, by topic id and number; NO_LEADER ends a move.
+Targets = dict[tuple[bytes, int], int]
 
 
 def choose_leaders(
@@ -68,30 +72,164 @@ def spread_evenly(
 
 def fair_targets(
     topics: Iterable[TopicRecord], members: Iterable[Member], without: int | None = None
-) -> dict[tuple[bytes, int], int]:
+) -> Targets:
     """Return the partitions that have to move so that brokers of one host lead equal shares.
 
-    Each comes with its topic's id, and with the node id of the broker that is to lead it. With
-    `without` that broker's partitions move to the others of its host, and no others do.
+    Each comes with its topic's id, and with the node id of the broker that is to lead it. Those
+    that are on their way to another host stay so. With `without` that broker's partitions move to
+    the others of its host, also these, and no others do.
     """
-    alive = list(members)
-    hosts = {one.node_id: one.host for one in alive}
-    by_host: dict[str, list[tuple[TopicRecord, int]]] = {}
-    for record in topics:
-        for number, leader in enumerate(record.leaders):
-            if leader.node_id != NO_LEADER and hosts.get(leader.node_id) == leader.host:
-                by_host.setdefault(leader.host, []).append((record, number))
-    targets: dict[tuple[bytes, int], int] = {}
+    alive = {one.node_id: one for one in members}
+    by_host: dict[str, list[_Placed]] = {}
+    for one in _placed(topics, alive):
+        if without is None and one.goes_to_other_host:
+            continue
+        by_host.setdefault(one.leader.host, []).append(one)
+    targets: Targets = {}
     for host, partitions in by_host.items():
-        node_ids = [one.node_id for one in alive if one.host == host and one.node_id != without]
+        node_ids = [
+            one.node_id for one in alive.values() if one.host == host and one.node_id != without
+        ]
         if not node_ids:
             continue
-        present = [record.leaders[number].node_id for record, number in partitions]
-        names = [record.name for record, _ in partitions]
-        chosen = spread_evenly(list(zip(names, present, strict=True)), node_ids)
+        present = [(one.topic, one.leader.node_id) for one in partitions]
+        chosen = spread_evenly(present, node_ids)
         targets |= {
-            (record.topic_id, number): node_id
-            for (record, number), then, node_id in zip(partitions, present, chosen, strict=True)
-            if node_id != then and (without is None or then == without)
+            one.key: node_id
+            for one, node_id in zip(partitions, chosen, strict=True)
+            if node_id != one.leader.node_id and without in (None, one.leader.node_id)
         }
     return targets
+
+
+def drain_targets(
+    topics: Iterable[TopicRecord], members: Iterable[Member], node_id: int
+) -> Targets:
+    """Return the brokers that are to lead the partitions of a broker instead.
+
+    They are the others of its host; where there are none, those of other hosts get equal shares of
+    each topic. Those that are on their way to another broker stay so, and moves to this one are
+    cancelled: NO_LEADER. The broker must be alive.
+    """
+    topics, alive = list(topics), {one.node_id: one for one in members}
+    placed = _placed(topics, alive)
+    cancelled = {one.key: NO_LEADER for one in placed if one.leader.target == node_id}
+    others = [one for one in alive if one != node_id]
+    leaving = [one for one in placed if one.node_id == one.leader.node_id == node_id]
+    if any(alive[one].host == alive[node_id].host for one in others):
+        fair = fair_targets(topics, alive.values(), without=node_id)
+        return cancelled | {one.key: fair[one.key] for one in leaving}
+    stays = [one for one in placed if one.node_id != node_id]
+    led = Counter(one.node_id for one in stays)
+    of_topic = Counter((one.topic, one.node_id) for one in stays)
+    targets: Targets = {}
+    for one in leaving if others else ():
+        to = min(others, key=lambda other: (of_topic[one.topic, other], led[other]))
+        led[to] += 1
+        of_topic[one.topic, to] += 1
+        targets[one.key] = to
+    return cancelled | targets
+
+
+def even_targets(topics: Iterable[TopicRecord], members: Iterable[Member]) -> Targets:
+    """Return the partitions that have to move so that all brokers lead equal shares.
+
+    As few as possible move to another host; a topic that has the most there goes first. Those that
+    are on their way stay so.
+    """
+    alive = {one.node_id: one for one in members}
+    placed = _placed(topics, alive)
+    sizes = Counter(one.host for one in alive.values())
+    hosts = {one.key: alive[one.node_id].host for one in placed}
+    counts = Counter(hosts.values())
+    lacking = {host: fair - counts[host] for host, fair in _shares(sizes, counts).items()}
+    of_topic = Counter((one.topic, hosts[one.key]) for one in placed)
+    arrived = set()
+    for one in _by_abundance(placed, hosts):
+        host = hosts[one.key]
+        if lacking[host] >= 0 or one.is_moving:
+            continue
+        to = min(
+            (other for other, number in lacking.items() if number > 0),
+            key=lambda other: (of_topic[one.topic, other] / sizes[other], -lacking[other]),
+        )
+        lacking[host] += 1
+        lacking[to] -= 1
+        of_topic[one.topic, to] += 1
+        hosts[one.key] = to
+        arrived.add(one.key)
+    targets: Targets = {}
+    for host in sizes:
+        here = [one for one in placed if hosts[one.key] == host]
+        present = [
+            (one.topic, NO_LEADER if one.key in arrived else one.node_id) for one in here
+        ]
+        node_ids = [one.node_id for one in alive.values() if one.host == host]
+        for one, node_id in zip(here, spread_evenly(present, node_ids), strict=True):
+            if node_id != one.node_id and not one.is_moving:
+                targets[one.key] = node_id
+    return targets
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A partition that a live broker leads, and the broker that will lead it after its move."""
+
+    topic: str
+    key: tuple[bytes, int]
+    leader: Leader
+    node_id: int
+    goes_to_other_host: bool
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is on its way to another broker."""
+        return self.node_id != self.leader.node_id
+
+
+def _placed(topics: Iterable[TopicRecord], alive: Mapping[int, Member]) -> list[_Placed]:
+    """Return the partitions that have leaders; a move to a broker that is away does not count."""
+    found = []
+    for record in topics:
+        for number, leader in enumerate(record.leaders):
+            member, target = alive.get(leader.node_id), alive.get(leader.target)
+            if member is not None and member.host == leader.host:
+                after = target or member
+                found.append(
+                    _Placed(
+                        record.name,
+                        (record.topic_id, number),
+                        leader,
+                        after.node_id,
+                        after.host != leader.host,
+                    )
+                )
+    return found
+
+
+def _shares(sizes: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many partitions each host is to have, in proportion to its brokers.
+
+    Of the hosts that may have one more, those have it that have the most too many: fewer move.
+    """
+    total, brokers = sum(counts.values()), sum(sizes.values())
+    shares = {host: total * size // brokers for host, size in sizes.items()}
+    uneven = [host for host, size in sizes.items() if total * size % brokers]
+    uneven.sort(key=lambda host: shares[host] - counts.get(host, 0))
+    for host in uneven[: total - sum(shares.values())]:
+        shares[host] += 1
+    return shares
+
+
+def _by_abundance(
+    placed: Iterable[_Placed], hosts: Mapping[tuple[bytes, int], str]
+) -> list[_Placed]:
+    """Order partitions by how many of their topic precede them at their host, the most first."""
+    seen: Counter[tuple[str, str]] = Counter()
+    ranks = []
+    for one in placed:
+        place = one.topic, hosts[one.key]
+        seen[place] += 1
+        ranks.append((seen[place], one))
+    ranks.sort(key=lambda ranked: -ranked[0])
+    return [one for _, one in ranks]

@@ -1,22 +1,26 @@
 """The cluster over HTTP, as this broker sees it.
 
     GET /api/cluster    the catalog, the brokers, this broker's session, partitions without leader
+                        and those that move
 
-A broker without a catalog is a cluster by itself. Of the partitions without a leader, the answer
-has the number, and the first ones by name.
+A broker without a catalog is a cluster by itself. Of the partitions without a leader, and of those
+that move, the answer has the number, and the first ones by name.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from odradek.broker.metadata.members import Member
-from odradek.broker.topics.leadership import Leadership, count_leaders
+from odradek.broker.metadata.members import NO_LEADER, Member
+from odradek.broker.topics.leadership import Leadership, Moving, count_leaders
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, answer_from_thread
+from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
@@ -56,9 +60,14 @@ async def _cluster(broker: WebServices) -> web.Response:
     # Topics and members are immutable: a thread counts them, however many there are.
     topics = list(broker.topics)
 
-    def body() -> Json:
+    def count() -> Leadership:
         topics.sort(key=lambda one: one.name)
-        found = count_leaders(topics, own_id, _LISTED_MAX)
+        return count_leaders(topics, own_id, _LISTED_MAX)
+
+    found = await asyncio.to_thread(count)
+    moving = _moving(broker, found.first_moving)
+
+    def body() -> Json:
         rows = [_broker(one, members.get(one), found) for one in sorted({*members, *found.known})]
         for row in rows:
             row["is_alive"], row["is_this"] = row["node_id"] in alive, row["node_id"] == own_id
@@ -68,6 +77,8 @@ async def _cluster(broker: WebServices) -> web.Response:
             "partitions": found.partition_count,
             "without_leader": found.leaderless_count,
             "without_leader_rows": [asdict(one) for one in found.first_leaderless],
+            "moving": found.moving.total(),
+            "moving_rows": moving,
         }
 
     return await answer_from_thread(body)
@@ -92,6 +103,37 @@ def _of_catalog(membership: Membership | None, now_ms: int) -> Json:
             "trouble": standing.trouble or None,
         },
     }
+
+
+def _moving(broker: WebServices, listed: Sequence[Moving]) -> list[Json]:
+    """Show moves; the leader and the target know how far a copy is, the leader also its end."""
+    copied = {}
+    if listed and broker.copies is not None:
+        copied = {
+            (topic.topic_id, number): copy.end_offset
+            for topic, number, copy in broker.copies.copied()
+        }
+    rows = []
+    for one in listed:
+        key, end_offset = (one.topic_id, one.partition), None
+        offset = copied.get(key)
+        topic = broker.topics.by_id(one.topic_id)
+        log = None if topic is None else topic.partitions[one.partition]
+        if isinstance(log, Log) and broker.followers is not None:
+            end_offset = log.log_end_offset
+            offset = broker.followers.progress(key)
+        rows.append(
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "from": None if one.leader == NO_LEADER else one.leader,
+                "to": one.target,
+                # -1 until the leader has answered for the first time.
+                "copied_offset": None if offset == -1 else offset,
+                "end_offset": end_offset,
+            }
+        )
+    return rows
 
 
 def _broker(node_id: int, member: Member | None, found: Leadership) -> Json:

@@ -70,7 +70,7 @@ ROUTES: dict[tuple[str, str], list[Query]] = {
     ("GET", "/api/samples"): [{}, {"since_ms": 0}],
     ("GET", "/api/events"): [{}],
     ("GET", "/api/cluster"): [{}],
-    ("POST", "/api/cluster/rebalance"): [{}],
+    ("POST", "/api/cluster/rebalance"): [{}, {"between_hosts": "true"}],
     ("POST", "/api/cluster/drain"): [{"broker": 1}],
     ("GET", "/api/topics"): [{}],
     ("GET", "/api/topic"): each_topic(),

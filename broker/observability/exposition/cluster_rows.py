@@ -34,6 +34,7 @@ class ClusterRow:
     partition_count: int
     leader_count: int
     leaderless_count: int
+    moving_count: int = 0
     alive_count: int = 1
     away_count: int = 0
     is_controller: bool = True
@@ -56,6 +57,7 @@ async def read_cluster(broker: Observed, online_count: int, offline_count: int) 
         partition_count=found.partition_count,
         leader_count=max(found.led[broker.node_id] - offline_count, 0),
         leaderless_count=found.leaderless_count,
+        moving_count=found.moving[broker.node_id],
         alive_count=len(alive),
         away_count=len(found.known - alive),
         is_controller=broker.node_id == min(alive, default=None),

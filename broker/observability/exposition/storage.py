@@ -52,6 +52,11 @@ LEADERS = gauge(
     "kafka_server_replicamanager_leadercount",
     "Partitions that this broker leads; with one node, all that are not offline.",
 )
+REASSIGNING = gauge(
+    "kafka_server_replicamanager_reassigningpartitions",
+    "Partitions that this broker leads, and that are to move to another one: `odradek cluster"
+    " moves` shows how far their copies are.",
+)
 UNDER_REPLICATED = gauge(
     "kafka_server_replicamanager_underreplicatedpartitions",
     "0: there is one replica of each partition. acks=all means on the disk.",
@@ -106,6 +111,7 @@ def storage_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield OFFLINE_PARTITIONS.one(cluster.leaderless_count + offline)
     yield REPLICAS.one(online + offline)
     yield LEADERS.one(cluster.leader_count)
+    yield REASSIGNING.one(cluster.moving_count)
     yield UNDER_REPLICATED.one(0)
     yield OFFLINE_REPLICAS.one(offline)
     yield from _of_disks(snapshot.disks)
