@@ -115,13 +115,12 @@ def _moving(broker: WebServices, listed: Sequence[Moving]) -> list[Json]:
         }
     rows = []
     for one in listed:
-        key, end_offset = (one.topic_id, one.partition), None
+        key = one.topic_id, one.partition
         offset = copied.get(key)
+        if offset is None and broker.followers is not None:
+            offset = broker.followers.progress(key)
         topic = broker.topics.by_id(one.topic_id)
         log = None if topic is None else topic.partitions[one.partition]
-        if isinstance(log, Log) and broker.followers is not None:
-            end_offset = log.log_end_offset
-            offset = broker.followers.progress(key)
         rows.append(
             {
                 "topic": one.topic,
@@ -130,7 +129,7 @@ def _moving(broker: WebServices, listed: Sequence[Moving]) -> list[Json]:
                 "to": one.target,
                 # -1 until the leader has answered for the first time.
                 "copied_offset": None if offset == -1 else offset,
-                "end_offset": end_offset,
+                "end_offset": log.log_end_offset if isinstance(log, Log) else None,
             }
         )
     return rows

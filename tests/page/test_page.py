@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from bench.processes import ROOT
+from odradek.broker.metadata.store import ResourceType
+from tests.broker.moved_cluster import alter
 from tests.broker.test_workers import leaders
 from tests.page.conftest import Both, Service
 
@@ -333,6 +335,33 @@ def test_the_cluster_shows_that_the_catalog_cannot_be_used(
         expect_usable(page, "cluster")
     expect(own).not_to_contain_text("cannot be used")
     expect(own).to_contain_text("serving")
+
+
+def test_the_cluster_shows_the_partitions_that_move(
+    first: Service, second: Service, cluster_page: Page
+) -> None:
+    page = cluster_page
+    first.create("prices", partitions=2, follower_replication_throttled_replicas="*")
+    first.produce("prices", *many(10))
+    rate = "follower.replication.throttled.rate"
+    alter(second.bootstrap, ResourceType.BROKER, "2", {rate: "1"})
+    open_at(page, "cluster", "Cluster")
+    expect(page.get_by_role("region", name=BROKERS).get_by_role("row")).to_have_count(3)
+    moving = page.get_by_role("region", name="Partitions on their way to another broker")
+    expect(moving).to_be_hidden()
+    command = [sys.executable, "-m", "odradek.cli.main", "cluster", "drain", "1"]
+    subprocess.run([*command, "--url", first.http], cwd=ROOT, check=True, capture_output=True)
+    expect(moving.get_by_role("row")).to_have_count(2)
+    cells = moving.get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells.nth(0)).to_contain_text("prices")
+    expect(cells.nth(1)).to_have_text("1 to 2")
+    expect_usable(page, "cluster")
+    alter(second.bootstrap, ResourceType.BROKER, "2", {rate: "1000000"})
+    expect(moving).to_be_hidden()
+    rows = page.get_by_role("region", name=BROKERS).get_by_role("row")
+    expect(rows.nth(2).get_by_role("img")).to_have_accessible_name(
+        "leads 2 partitions, 0 without a leader"
+    )
 
 
 def test_a_broker_without_a_catalog_has_no_link_to_a_cluster(

@@ -1,4 +1,4 @@
-// The cluster: its brokers, the session of the one that answers, and partitions without a leader.
+// The cluster: its brokers, the session of the one that answers, and the partitions that move or have no leader.
 
 import { get } from "./api.js";
 import { fill, h, row, table } from "./dom.js";
@@ -38,6 +38,16 @@ function session({ session: own, catalog, now_ms: now }) {
   ];
 }
 
+/** Say how far a copy is: the leader knows its end, too, other brokers nothing. */
+function copied({ copied_offset: offset, end_offset: end }) {
+  if (offset === null) return "–";
+  return end === null ? whole(offset) : `${whole(offset)} of ${whole(end)}`;
+}
+
+function andMore(all, listed) {
+  return all > listed.length ? `and ${whole(all - listed.length)} more` : "";
+}
+
 export async function cluster() {
   const summary = h("span", { class: "sub" });
   const tiles = h("dl", { class: "tiles" });
@@ -47,6 +57,11 @@ export async function cluster() {
   const lost = table("Partitions without a leader",
     [["Topic"], ["Partition", "number"], ["Led last by", "number"]], "None: each partition has a leader.");
   const more = h("p", { class: "quiet" });
+  const moving = table("Partitions on their way to another broker",
+    [["Partition"], ["Brokers", "number"], ["Copied", "number"]], "");
+  const moreMoving = h("p", { class: "quiet" });
+  const moves = h("section", { class: "card" },
+    h("h2", {}, "Partitions on their way to another broker"), moving.element, moreMoving);
 
   function draw(latest) {
     const alive = latest.brokers.filter((one) => one.is_alive).length;
@@ -66,8 +81,13 @@ export async function cluster() {
     lost.show(latest.without_leader_rows, (one) => `${one.topic}:${one.partition}`, () => row((one) => [
       ["wrap", topicLink(one.topic)], ["number", String(one.partition)], ["number", one.last_leader === null ? "–" : `broker ${one.last_leader}`],
     ]));
-    const left = latest.without_leader - latest.without_leader_rows.length;
-    fill(more, left ? `and ${whole(left)} more` : "");
+    fill(more, andMore(latest.without_leader, latest.without_leader_rows));
+    moves.hidden = latest.moving === 0;
+    moving.show(latest.moving_rows, (one) => `${one.topic}:${one.partition}`, () => row((one) => [
+      ["wrap", h("span", {}, topicLink(one.topic), ` ${one.partition}`)],
+      ["number", `${one.from ?? "–"} to ${one.to}`], ["number", copied(one)],
+    ]));
+    fill(moreMoving, andMore(latest.moving, latest.moving_rows));
   }
 
   async function refresh() {
@@ -81,6 +101,7 @@ export async function cluster() {
       h("section", { class: "card" }, h("h2", {}, "Brokers"), brokers.element,
         h("ul", { class: "key", "aria-label": "Meaning of the bars" },
           h("li", {}, h("i", { class: "clean" }), "led"), h("li", {}, h("i", { class: "lost" }), "without a leader until the broker is back"))),
+      moves,
       h("div", { class: "grid halves" },
         h("section", { class: "card" }, h("h2", {}, "The session of this broker"), own),
         h("section", { class: "card" }, h("h2", {}, "Partitions without a leader"), lost.element, more)),
