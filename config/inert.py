@@ -84,8 +84,8 @@ INERT_GROUPS = (
     ),
     _group(
         "Replication",
-        "Partitions have one replica, and brokers ask each other only about transactions and "
-        "share groups.",
+        "Partitions have one replica. Brokers ask each other about transactions and share groups, "
+        "and copy a partition that moves.",
         """
         add.partitions.to.txn.retry.backoff.max.ms INT 100
         add.partitions.to.txn.retry.backoff.ms INT 20
@@ -220,7 +220,8 @@ INERT_GROUPS = (
     ),
     _group(
         "Quotas of replication",
-        "A partition has one replica, and moves between directories have no quota.",
+        "Copies to other brokers keep to their rates within a second. Moves between directories "
+        "have no quota.",
         """
         alter.log.dirs.replication.quota.window.num INT 11
         alter.log.dirs.replication.quota.window.size.seconds INT 1
