@@ -82,10 +82,15 @@ class Clustering:
         """Load the logs of the broker, while its session is extended."""
         topics, changes = self._broker.topics, self._broker.changes
         self._start()
-        # Changes of other brokers wait until the logs are loaded, as changes of clients do.
-        if self._broker.role is None:
-            await changes.run(partial(topics.delete_remains, metadata))
-        await changes.run(partial(topics.load, metadata))
+
+        async def load() -> None:
+            if self._broker.role is None:
+                await topics.delete_remains(metadata)
+            await topics.load(metadata)
+
+        # Changes of other brokers wait until the logs are loaded, as changes of clients do: they
+        # are later than this metadata.
+        await changes.run(load)
         if self._broker.role is None:
             await changes.run(partial(topics.finish_deletions, metadata))
         await self._loaded()
@@ -126,7 +131,8 @@ class Clustering:
                     name = f"{record.name}-{number}"
                     epoch = moved_epoch(fs, home.path / name)
                     if epoch is not None and epoch <= leader.epoch:
-                        await self.partitions.remove_stray(home, name)
+                        path = await self.partitions.vacate(home, name)
+                        await asyncio.to_thread(home.remove, [path])
 
     async def _loaded(self) -> None:
         """Report the ids and epochs that the logs know, and the store does not."""

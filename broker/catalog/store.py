@@ -245,22 +245,21 @@ class CatalogStore:
         """Let other brokers lead partitions whose logs are closed.
 
         Each comes with the node id of its new leader. Returns those that have changed hands; the
-        others stay: the new leader has gone. Raises OutOfDate if a new leader is of another host
-        and metadata has changed: its copy may not be there any more.
+        others stay: the new leader has gone. One of another host does not get a partition whose
+        topic has changed meanwhile: its move may have been cancelled, and the copy removed.
         """
         known = self._known
 
         def work(connection: Connection) -> Sequence[Partition]:
             check_session(connection, self.session_epoch)
             present = {one.member.node_id: one.member for one in open_sessions(connection)}
+            topics = changes.topics_after(connection, known[0])
             possible = {
-                key: (present[node_id], left)
-                for key, (node_id, left) in given.items()
-                if node_id in present
+                (topic_id, number): (member, left)
+                for (topic_id, number), (node_id, left) in given.items()
+                if (member := present.get(node_id)) is not None
+                and (member.host == self._host or topic_id not in topics)
             }
-            is_copied = any(member.host != self._host for member, _ in possible.values())
-            if is_copied and self._head(connection)[0] != known[0]:
-                raise OutOfDate
             changed = HostStatements(connection).hand_over(own_id, possible)
             if changed:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))

@@ -114,7 +114,7 @@ class Copies:
         self._starting: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._pool = ThreadPoolExecutor(_AT_ONCE, "copy", initializer=on_thread)
-        self._throttle = Throttle(self._rate)
+        self._throttle = Throttle(self._rate, self._loop.time)
 
     def start(self) -> None:
         """Begin to remove the copies of moves that were cancelled meanwhile; resume the others."""
@@ -134,11 +134,12 @@ class Copies:
         """Begin the copies of partitions that are to move here, and give up the others."""
         if self._starting is None or not self._starting.done():
             return
-        wanted = set(self._wanted())
-        for key in wanted - self._moves.keys():
-            move = self._moves[key] = _Move(*key)
-            move.task = start_task("copy a partition", self._run(move))
-        for key in self._moves.keys() - wanted:
+        wanted = dict.fromkeys(self._wanted())
+        for key in wanted:
+            if key not in self._moves:
+                move = self._moves[key] = _Move(*key)
+                move.task = start_task("copy a partition", self._run(move))
+        for key in [one for one in self._moves if one not in wanted]:
             start_task("give up a copy", self._give_up(self._moves.pop(key)))
 
     async def finish(self, keys: Iterable[Partition]) -> dict[Partition, LeftLog]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -68,17 +67,13 @@ class _Follower:
 class Followers:
     """Owned by the event loop."""
 
-    def __init__(
-        self,
-        cleaner: Cleaner,
-        configs: Configs,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cleaner, self._configs, self._now_s = cleaner, configs, now_s
-        self._throttle = Throttle(
-            lambda: configs.of(ReplicationConfig).leader_replication_throttled_rate, now_s
-        )
+    def __init__(self, cleaner: Cleaner, configs: Configs) -> None:
+        self._cleaner, self._configs = cleaner, configs
         self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+        self._throttle = Throttle(
+            lambda: configs.of(ReplicationConfig).leader_replication_throttled_rate, self._now_s
+        )
         self._followers: dict[Partition, _Follower] = {}
         # The logs of partitions that are not served any more.
         self._leaving: dict[Partition, Log] = {}

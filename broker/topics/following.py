@@ -51,6 +51,12 @@ class FollowingTopics(LiveTopics):
         topic = self._by_id.get(topic_id)
         return topic is not None and self._leads(topic.record, number)
 
+    def is_here(self, topic_id: bytes, number: int) -> bool:
+        """Return whether this host has the files of a partition, also while no broker leads it."""
+        topic = self._by_id.get(topic_id)
+        own = self._brokers.own
+        return topic is not None and topic.record.leaders[number].host == own.host
+
     def target_of(self, topic_id: bytes, number: int) -> int:
         """Return the broker that is to lead a partition, NO_LEADER without one."""
         topic = self._by_id.get(topic_id)
@@ -94,14 +100,9 @@ class FollowingTopics(LiveTopics):
                 self._publish(restored)
                 self._leaders_changed(restored)
 
-    async def take_back(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
-        """Lead again the partitions that could not be handed over, unless all are given up.
-
-        `left` are the states in which their logs are closed.
-        """
+    def note_left(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
+        """Note how logs were closed, until others lead their partitions."""
         self._left_here.update(left)
-        if not self._has_resigned:
-            await self.restore()
 
     def higher_epochs(self) -> dict[tuple[bytes, int], int]:
         """Return the epochs of logs that are later than the store has them.
@@ -185,8 +186,7 @@ class FollowingTopics(LiveTopics):
             if number >= len(known.partitions)
             or known.record.leaders[number] != record.leaders[number]
         ]
-        for number in changed:  # others may have had the log meanwhile
-            self._left_here.pop((record.topic_id, number), None)
+        self._forget_left(known, record, changed)
         if self.finish_copies is not None:
             led = [(record.topic_id, one) for one in changed if self._leads(record, one)]
             self._left_here |= await self.finish_copies(led)
@@ -205,6 +205,20 @@ class FollowingTopics(LiveTopics):
             for resigned in self.on_resigned:
                 resigned(lost)
         self._leaders_changed(topic)
+
+    def _forget_left(
+        self, known: Topic, record: TopicRecord, changed: Sequence[int]
+    ) -> None:
+        """Forget how this broker has left logs that others may have had meanwhile."""
+        for number in changed:
+            key = record.topic_id, number
+            if key not in self._left_here:
+                continue
+            old, new = known.record.leaders[number], record.leaders[number]
+            is_led_alike = (old.node_id, old.epoch) == (new.node_id, new.epoch)
+            is_here = new.host == self._brokers.own.host
+            if not is_here or (self.left_logs is not None and not is_led_alike):
+                del self._left_here[key]
 
     async def _lose(self, topic: Topic) -> None:
         self._withdraw(topic)
