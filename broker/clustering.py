@@ -120,7 +120,7 @@ class Clustering:
 
     async def _remove_moved(self, metadata: Metadata) -> None:
         """Remove the files of partitions that another host has: the last stop came first."""
-        from odradek.storage.copied_log import moved_epoch
+        from odradek.storage.copied_log import has_moved
 
         fs, own = self._broker.fs, self.brokers.own
         for record in metadata.topics:
@@ -129,8 +129,7 @@ class Clustering:
                     continue
                 for home in self.partitions.strays_of(record, number):
                     name = f"{record.name}-{number}"
-                    epoch = moved_epoch(fs, home.path / name)
-                    if epoch is not None and epoch <= leader.epoch:
+                    if has_moved(fs, home.path / name, leader.epoch):
                         path = await self.partitions.vacate(home, name)
                         await asyncio.to_thread(home.remove, [path])
 

@@ -304,10 +304,10 @@ def mark_moved(fs: FileSystem, directory: Path, leader_epoch: int) -> None:
     _write(fs, directory / _MOVED_AWAY, leader_epoch=leader_epoch)
 
 
-def moved_epoch(fs: FileSystem, directory: Path) -> int | None:
-    """Return the leader epoch since which another host serves a log; None without a mark."""
+def has_moved(fs: FileSystem, directory: Path, leader_epoch: int) -> bool:
+    """Return whether a log in a directory was left for a host that serves it in an epoch."""
     mark = _read(fs, directory / _MOVED_AWAY)
-    return None if mark is None else mark.get("leader_epoch")
+    return mark is not None and mark.get("leader_epoch", leader_epoch + 1) <= leader_epoch
 
 
 def _write(fs: FileSystem, path: Path, **values: int) -> None:

@@ -21,6 +21,7 @@ from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import append, batch, create, on_uvloop, until
+from tests.broker.test_handovers import two_workers
 
 
 def values(path: Path, url: str, number: int) -> dict[str, str]:
@@ -54,10 +55,14 @@ async def hosts(path: Path, url: str, count: int = 2) -> AsyncIterator[list[Brok
         yield brokers
 
 
-def partition(broker: Broker) -> Partition:
+def at(broker: Broker, number: int) -> Partition:
     topic = broker.topics.get("t")
     assert topic is not None
-    return topic.partitions[0]
+    return topic.partitions[number]
+
+
+def partition(broker: Broker) -> Partition:
+    return at(broker, 0)
 
 
 async def led(brokers: list[Broker]) -> tuple[Broker, Broker, Log]:
@@ -258,3 +263,31 @@ async def test_a_copy_that_diverges_is_begun_again(tmp_path: Path, catalog_url: 
             assert values == [b"kept", b"other", b"more"]
         finally:
             await old.stop()
+
+
+@on_uvloop
+async def test_a_log_moves_to_workers_and_away_again(tmp_path: Path, catalog_url: str) -> None:
+    """Workers of one host share its directories: none of them has the log afterwards."""
+    async with two_workers(tmp_path, catalog_url) as workers, AsyncExitStack() as stack:
+        other = await start(tmp_path, catalog_url, 3)
+        stack.push_async_callback(other.stop)
+        brokers = [*workers, other]
+        await until(lambda: all(len(one.brokers) == 3 for one in brokers))
+        topic = await create(other, "t", 3)
+        await until(lambda: all(one.topics.get("t") is not None for one in brokers))
+        (log,) = [one for one in other.logs() if one.topic == "t"]
+        append(log, batch(b"a"), batch(b"b"))
+        for target in (workers[1], other, workers[0]):
+            key = topic.topic_id, log.partition
+            leader = next(one for one in brokers if one.topics.leads(*key))
+            assert leader.handovers is not None
+            await leader.handovers.assign({key: target.node_id})
+            await until(lambda one=target, key=key: one.topics.leads(*key))
+            await until(lambda one=target: isinstance(at(one, log.partition), Log))
+            moved = at(target, log.partition)
+            assert isinstance(moved, Log) and offsets(moved) == list(range(moved.log_end_offset))
+            append(moved, batch(b"more"))
+            have = [one for one in brokers if at(one, log.partition) is not moved]
+            assert len(have) == 2
+        assert moved.log_end_offset == 5
+        await until(lambda: not log.directory.exists())

@@ -14,8 +14,8 @@ from odradek.storage.copied_log import (
     begin_copy,
     discard_copies,
     find_copies,
+    has_moved,
     mark_moved,
-    moved_epoch,
     resume_copy,
     take_copies,
 )
@@ -244,16 +244,17 @@ def test_a_copy_takes_the_place_of_older_files() -> None:
     world.plain(2)
     moved = world.finish()
     assert content(moved) == content(world.log)
-    assert moved_epoch(world.fs, moved.directory) is None
+    assert not has_moved(world.fs, moved.directory, 7)
 
 
 def test_a_mark_has_the_epoch_since_when_a_log_is_elsewhere() -> None:
     world = World()
     log = world.home.create_log(*KEY, TOPIC_ID, CONFIG, now_ms=1_000)
-    assert moved_epoch(world.fs, log.directory) is None
+    assert not has_moved(world.fs, log.directory, 7)
     mark_moved(world.fs, log.directory, 7)
     fs = world.fs.clone_after_crash(1)
-    assert moved_epoch(fs, log.directory) == 7
+    assert has_moved(fs, log.directory, 7) and has_moved(fs, log.directory, 8)
+    assert not has_moved(fs, log.directory, 6)  # the move did not take place
 
 
 def test_other_copies_are_left_alone() -> None:
