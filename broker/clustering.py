@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.configs import Layers
 from odradek.broker.metadata.identity import new_cluster_id
-from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
+from odradek.broker.metadata.members import NO_LEADER, Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import Metadata
@@ -287,7 +287,15 @@ class Clustering:
             broker.features.follow(news.features)
         for kind, rows in news.security.items():
             await broker.security.follow(kind, rows)
-        if broker.handovers is not None:
+        copies = broker.copies
+        if broker.handovers is None or copies is None:
+            return
+        # Each looks at all partitions: not for every change of a large cluster.
+        if copies.is_busy or news.sessions is not None or _has_targets(news):
             broker.handovers.look()
-        if broker.copies is not None:
-            broker.copies.look()
+            copies.look()
+
+
+def _has_targets(news: News) -> bool:
+    records = (one for one in news.topics.values() if one is not None)
+    return any(leader.target != NO_LEADER for one in records for leader in one.leaders)

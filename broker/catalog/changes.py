@@ -129,15 +129,6 @@ def read(connection: Connection, after_revision: int) -> News:
     )
 
 
-def topics_after(connection: Connection, after_revision: int) -> set[bytes]:
-    """Return the ids of the topics that changed after a revision."""
-    rows = connection.execute(
-        "SELECT DISTINCT key FROM change WHERE revision > ? AND kind = ?",
-        (after_revision, Kind.TOPIC),
-    )
-    return {bytes.fromhex(key) for (key,) in rows}
-
-
 def id_of(connection: Connection, revision: int) -> str | None:
     """Return the id of the change that led to a revision, None when it is not there."""
     rows = connection.execute(

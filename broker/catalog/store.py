@@ -44,6 +44,7 @@ from odradek.broker.metadata.store import (
     SecurityKind,
     TopicRecord,
 )
+from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
 
 T = TypeVar("T")
@@ -240,25 +241,21 @@ class CatalogStore:
         return await self._main.read(lambda connection: HostStatements(connection).left_logs(ids))
 
     async def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, Handover]
     ) -> Sequence[Partition]:
         """Let other brokers lead partitions whose logs are closed.
 
-        Each comes with the node id of its new leader. Returns those that have changed hands; the
-        others stay: the new leader has gone. One of another host does not get a partition whose
-        topic has changed meanwhile: its move may have been cancelled, and the copy removed.
+        Returns those that have changed hands; the others stay: the new leader has gone, or has
+        another copy than the one of the present move.
         """
-        known = self._known
 
         def work(connection: Connection) -> Sequence[Partition]:
             check_session(connection, self.session_epoch)
             present = {one.member.node_id: one.member for one in open_sessions(connection)}
-            topics = changes.topics_after(connection, known[0])
             possible = {
-                (topic_id, number): (member, left)
-                for (topic_id, number), (node_id, left) in given.items()
-                if (member := present.get(node_id)) is not None
-                and (member.host == self._host or topic_id not in topics)
+                key: (present[one.node_id], one)
+                for key, one in given.items()
+                if one.node_id in present
             }
             changed = HostStatements(connection).hand_over(own_id, possible)
             if changed:

@@ -26,11 +26,12 @@ from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.members import Brokers
+from odradek.broker.metadata.members import Brokers, Leader
 from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.placement import fair_targets
+from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.copied_log import mark_moved
 from odradek.storage.directory import LogDirectory
@@ -53,7 +54,7 @@ class Store(Protocol):
     """The catalog."""
 
     async def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, Handover]
     ) -> Sequence[Partition]:
         """Name other leaders of partitions whose logs are closed; return those that changed."""
 
@@ -166,10 +167,11 @@ class Handovers:
             if not topic.record.leaders:
                 continue
             for log in topic.logs:
-                target = self._brokers.get(topic.record.leaders[log.partition].target)
+                leader = topic.record.leaders[log.partition]
+                target = self._brokers.get(leader.target)
                 if target is None or target is self._brokers.own:
                     continue
-                if self._is_here(target.node_id) or self._followers.is_near(log, target.node_id):
+                if self._is_here(target.node_id) or self._followers.is_near(log, leader):
                     due[log] = target.node_id
         return due
 
@@ -208,36 +210,40 @@ class Handovers:
         """Close logs, and let others lead their partitions, within a change."""
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
-        copied = {log: given[log] for log in logs if not self._is_here(given[log])}
-        if copied:  # then all of them are
-            logs = [log for log in logs if self._target_of(log) == given[log]]
+        copies = self._copies({log: given[log] for log in logs})
         # From here to the outcome memory follows no change: it would open the logs again.
         self._topics.give_up(logs)
-        if copied:
+        if copies:  # then all of them are copied
             await self._flush(logs)
-            logs = await self._followers.until_copied(
-                {log: copied[log] for log in logs}, _COPY_PATIENCE_S
-            )
-        closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copied})
+            logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
+        closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
         self._topics.note_left({_key(log): one for log, one in closed.items()})
         is_known = await self._commit(
-            # The cleaner of another host begins again: a copy may have records removed here since.
             {
-                _key(log): (given[log], replace(one, cleaner_offset=None, is_clean=False))
-                if log in copied
-                else (given[log], one)
-                for log, one in closed.items()
+                _key(log): Handover(given[log], _elsewhere(left), copies[log].move)
+                if log in copies
+                else Handover(given[log], left)
+                for log, left in closed.items()
             }
         )
         if not self._topics.has_resigned:
             await self._topics.restore()
         if not is_known:
             return 0
-        if copied:
+        if copies:
             await self._remove([log for log in closed if not self._topics.is_here(*_key(log))])
         return sum(not self._topics.leads(*_key(log)) for log in closed)
 
-    async def _commit(self, given: Mapping[Partition, tuple[int, LeftLog]]) -> bool:
+    def _copies(self, given: Mapping[Log, int]) -> dict[Log, Leader]:
+        """Return the logs that are to move to other hosts, with their targets."""
+        found = {}
+        for log, node_id in given.items():
+            leader = self._topics.leader_of(*_key(log))
+            if leader is not None and not self._is_here(node_id):
+                found[log] = leader
+        return found
+
+    async def _commit(self, given: Mapping[Partition, Handover]) -> bool:
         """Name the new leaders in the catalog; return whether the outcome is known."""
         try:
             await self._store.hand_over(self._brokers.own.node_id, given)
@@ -245,9 +251,6 @@ class Handovers:
             logger.error("could not hand over partitions: %s", error)
             return await self._learn_outcome(in_doubt=True)
         return await self._learn_outcome(in_doubt=False)
-
-    def _target_of(self, log: Log) -> int:
-        return self._topics.target_of(log.topic_id, log.partition)
 
     async def _learn_outcome(self, *, in_doubt: bool) -> bool:
         """Follow the catalog to the outcome of a handover; return whether it is known.
@@ -319,6 +322,14 @@ class Handovers:
 
 def _key(log: Log) -> Partition:
     return log.topic_id, log.partition
+
+
+def _elsewhere(left: LeftLog) -> LeftLog:
+    """Return how a copy is left on another host.
+
+    The cleaner begins again there: the copy may have records that were removed here since.
+    """
+    return replace(left, cleaner_offset=None, is_clean=False)
 
 
 def _close_all(

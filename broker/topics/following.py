@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
 from odradek.broker.topics.names import INTERNAL
@@ -53,14 +53,13 @@ class FollowingTopics(LiveTopics):
 
     def is_here(self, topic_id: bytes, number: int) -> bool:
         """Return whether this host has the files of a partition, also while no broker leads it."""
-        topic = self._by_id.get(topic_id)
-        own = self._brokers.own
-        return topic is not None and topic.record.leaders[number].host == own.host
+        leader = self.leader_of(topic_id, number)
+        return leader is not None and leader.host == self._brokers.own.host
 
-    def target_of(self, topic_id: bytes, number: int) -> int:
-        """Return the broker that is to lead a partition, NO_LEADER without one."""
+    def leader_of(self, topic_id: bytes, number: int) -> Leader | None:
+        """Return the leader of a partition as it was stored last, None if there is no such one."""
         topic = self._by_id.get(topic_id)
-        return NO_LEADER if topic is None else topic.record.leaders[number].target
+        return None if topic is None else topic.record.leaders[number]
 
     def give_up(self, logs: Sequence[Log]) -> None:
         """Stop leading some partitions at once; their logs stay, for `restore`."""
@@ -123,7 +122,7 @@ class FollowingTopics(LiveTopics):
 
     def note_targets(self, targets: Mapping[tuple[bytes, int], int]) -> None:
         """Note that the store has these targets now."""
-        self._note({key: replace(self._leader(key), target=one) for key, one in targets.items()})
+        self._note({key: self._leader(key).with_target(one) for key, one in targets.items()})
 
     def _leader(self, key: tuple[bytes, int]) -> Leader:
         topic_id, number = key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.reassignment.followers import SILENCE_S, Followers
+from odradek.broker.metadata.members import Leader
+from odradek.broker.reassignment.followers import SILENCE_S, Followers, copy_number, move_of
 from odradek.broker.reassignment.throttle import Throttle
 from odradek.config.replication import is_throttled
 from odradek.config.topic import TopicConfig
@@ -22,7 +23,8 @@ from tests.simulation.crashfs import CrashFileSystem
 
 RETENTION_MS = 100_000
 HALF_S = RETENTION_MS / 2_000
-TARGET = 2
+TARGET, MOVE = 2, 7
+LEADER = Leader(1, 0, "host", 1, target=TARGET, move=MOVE)
 
 
 @dataclass
@@ -66,8 +68,9 @@ class Scene:
         for _ in range(count):
             self.log.append(batch(b"v" * size_bytes), now_ms=1)
 
-    def note(self, offset: int, copy_number: int = 1) -> int | None:
-        return self.followers.note(self.log, TARGET, copy_number, offset)
+    def note(self, offset: int, attempt: int = 1, move: int = MOVE) -> int | None:
+        number = copy_number(move, attempt)
+        return self.followers.note(self.log, TARGET, number, offset)
 
     def follow(self, time_s: float) -> None:
         """Let the copy ask for more for a time."""
@@ -117,24 +120,31 @@ async def test_a_log_that_is_not_compacted_is_copied_for_any_time() -> None:
 async def test_a_copy_is_near_once_it_lacks_little() -> None:
     scene = Scene()
     scene.append(30, 100_000)
+    scene.note(30)  # it does not count: there may be no such copy any more
+    assert not scene.near
     scene.note(-1)  # there is no copy yet
     scene.note(0)
-    assert not scene.followers.is_near(scene.log, TARGET) and not scene.near
+    assert not scene.followers.is_near(scene.log, LEADER) and not scene.near
     scene.note(25)
-    assert scene.followers.is_near(scene.log, TARGET) and scene.near == 1
-    assert not scene.followers.is_near(scene.log, TARGET + 1)
+    assert scene.followers.is_near(scene.log, LEADER) and scene.near == 1
+    assert not scene.followers.is_near(scene.log, replace(LEADER, target=3))
+    # Cancelled, and begun again: the broker may have removed the copy meanwhile.
+    assert not scene.followers.is_near(scene.log, replace(LEADER, move=MOVE + 2))
     scene.now_s += SILENCE_S + 1
-    assert not scene.followers.is_near(scene.log, TARGET)
+    assert not scene.followers.is_near(scene.log, LEADER)
+    scene.note(30)
+    assert await scene.followers.until_copied({scene.log: LEADER}, 0.0) == []
 
 
 @on_uvloop
 async def test_a_request_of_an_earlier_copy_does_not_count() -> None:
     scene = Scene()
     scene.append(3)
-    scene.note(3, copy_number=1)
-    scene.note(-1, copy_number=2)
-    assert scene.note(3, copy_number=1) is None
-    assert await scene.followers.until_copied({scene.log: TARGET}, 0.0) == []
+    scene.note(3, attempt=1)
+    scene.note(3, attempt=1)
+    scene.note(-1, attempt=2)
+    assert scene.note(3, attempt=1) is None
+    assert await scene.followers.until_copied({scene.log: LEADER}, 0.0) == []
 
 
 @on_uvloop
@@ -142,7 +152,8 @@ async def test_a_leader_waits_until_a_copy_is_complete() -> None:
     scene = Scene()
     scene.append(3)
     scene.note(2)
-    waiting = asyncio.create_task(scene.followers.until_copied({scene.log: TARGET}, 60.0))
+    scene.note(2)
+    waiting = asyncio.create_task(scene.followers.until_copied({scene.log: LEADER}, 60.0))
     await asyncio.sleep(0)
     assert not waiting.done()
     scene.note(3)
@@ -192,3 +203,10 @@ async def test_a_leader_gives_nothing_while_its_rate_is_used_up() -> None:
 def test_throttled_replicas_are_named_by_partition_and_broker() -> None:
     assert is_throttled(("0:1", "3:2"), 3, 2) and is_throttled(("*",), 7, 9)
     assert not is_throttled(("0:1", "3:2"), 3, 1) and not is_throttled((), 0, 0)
+
+
+@given(st.integers(0, 2**20), st.integers(0, 2**42 - 1))
+def test_the_number_of_a_copy_has_its_move(move: int, now_ms: int) -> None:
+    number = copy_number(move, now_ms)
+    assert move_of(number) == move and 0 <= number < 2**63
+    assert number < copy_number(move + 1, 0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from odradek.config.topic import TopicConfig
 from odradek.storage.copied_log import (
     CopiedLog,
+    Owner,
     begin_copy,
     discard_copies,
     find_copies,
@@ -34,6 +35,7 @@ KEY = (IDENTITY.topic, IDENTITY.partition)
 CONFIG = TopicConfig(internal_segment_bytes=600, index_interval_bytes=100)
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 NODE = 2
+OWNER = Owner(NODE, 7)
 
 # The steps of a run: appends to the source, its changes, and pieces of the copy.
 STEPS = st.lists(
@@ -106,7 +108,7 @@ class World:
         if copy is None:
             discard_copies(self.fs, [self.home], IDENTITY)
             self.copy = copy = begin_copy(
-                self.fs, self.home, IDENTITY, NODE, CONFIG, offset, 1_000
+                self.fs, self.home, IDENTITY, OWNER, CONFIG, offset, 1_000
             )
         if records:
             copy.append(records, 1_000)
@@ -122,7 +124,7 @@ class World:
         end_offset = None if self.copy is None else self.copy.end_offset
         self.fs = fs
         self.home = self._open()
-        self.copy = resume_copy(fs, self.home, IDENTITY, NODE, CONFIG, 2_000)
+        self.copy = resume_copy(fs, self.home, IDENTITY, OWNER, CONFIG, 2_000)
         assert (None if self.copy is None else self.copy.end_offset) == end_offset
 
     def finish(self) -> Log:
@@ -264,6 +266,7 @@ def test_other_copies_are_left_alone() -> None:
     other = LogIdentity("orders", 0, bytes(16))
     discard_copies(world.fs, [world.home], other)
     assert take_copies(world.fs, [world.home], {KEY: bytes(16)}) == {}
-    assert resume_copy(world.fs, world.home, IDENTITY, NODE + 1, CONFIG, 1_000) is None
+    for owner in (Owner(NODE + 1, 7), Owner(NODE, 8)):
+        assert resume_copy(world.fs, world.home, IDENTITY, owner, CONFIG, 1_000) is None
     (found,) = find_copies(world.fs, world.home)
-    assert found.is_of(IDENTITY) and found.node_id == NODE
+    assert found.is_of(IDENTITY) and found.owner == OWNER
