@@ -164,37 +164,15 @@ class Clustering:
             resolve_apart(ReplicationConfig, layers)
 
         broker.configs.checks.append(check)
-        now_ms = broker.clock.now_ms
         broker.followers = Followers(broker.cleaner, broker.configs)
         broker.stopping.callback(broker.followers.close)
-        made = broker.handovers = Handovers(
-            store,
-            self.brokers,
-            broker.topics,
-            broker.partitions,
-            broker.changes,
-            broker.group_commit,
-            broker.cleaner,
-            broker.moves,
-            broker.followers,
-            broker.fs,
-            now_ms,
-        )
+        made = broker.handovers = Handovers(broker, store, broker.followers)
         broker.followers.on_near = made.look
         broker.stopping.push_async_callback(made.close)
         # Connections of its own: large answers must not delay those about transactions.
         peers = Peers(self.brokers, broker.configs, broker.security.tls)
         broker.stopping.callback(peers.close)
-        copies = broker.copies = Copies(
-            broker.fs,
-            self.brokers,
-            broker.topics,
-            broker.partitions,
-            broker.configs,
-            peers,
-            give_way,
-            now_ms,
-        )
+        copies = broker.copies = Copies(broker, peers, give_way)
         broker.stopping.push_async_callback(copies.close)
         broker.topics.finish_copies = copies.finish
         copies.start()

@@ -22,15 +22,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.configs import Configs
-from odradek.broker.metadata.members import NO_LEADER, Brokers, Leader
+from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.peers.peers import Peers
 from odradek.broker.reassignment.fetching import Refused, Wanted, diverges, fetch
 from odradek.broker.reassignment.followers import copy_number
+from odradek.broker.reassignment.parts import Parts
 from odradek.broker.reassignment.throttle import Throttle
-from odradek.broker.topics.partitions import Partitions
-from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.config.replication import ReplicationConfig, is_throttled
 from odradek.protocol.errors import ErrorCode
@@ -46,7 +44,6 @@ from odradek.storage.copied_log import (
     resume_copy,
 )
 from odradek.storage.errors import StorageError
-from odradek.storage.files import FileSystem
 from odradek.storage.readable_log import LogIdentity
 
 logger = logging.getLogger(__name__)
@@ -90,21 +87,11 @@ class _Move:
 class Copies:
     """Owned by the event loop."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        brokers: Brokers,
-        topics: Topics,
-        partitions: Partitions,
-        configs: Configs,
-        peers: Peers,
-        on_thread: Callable[[], None],
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, broker: Parts, peers: Peers, on_thread: Callable[[], None]) -> None:
         """`on_thread` is called in each thread that starts."""
-        self._fs, self._brokers, self._topics = fs, brokers, topics
-        self._partitions, self._configs, self._peers = partitions, configs, peers
-        self._now_ms = now_ms
+        self._fs, self._now_ms, self._peers = broker.fs, broker.clock.now_ms, peers
+        self._brokers, self._topics = broker.brokers, broker.topics
+        self._partitions, self._configs = broker.partitions, broker.configs
         self._loop = asyncio.get_running_loop()
         self._moves: dict[Partition, _Move] = {}
         self._starting: asyncio.Task[None] | None = None

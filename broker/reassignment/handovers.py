@@ -22,14 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.changes import Changes
-from odradek.broker.metadata.members import Brokers, Leader
+from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.followers import Followers
-from odradek.broker.topics.following import FollowingTopics
-from odradek.broker.topics.partitions import Partitions
+from odradek.broker.reassignment.parts import Parts
 from odradek.broker.topics.placement import fair_targets
 from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
@@ -65,44 +62,17 @@ class Store(Protocol):
         """Return once no change of this broker is under way, also one whose answer is lost."""
 
 
-class Cleaner(Protocol):
-    """The cleaner's threads."""
-
-    async def pause_and_wait(self, topic: str, partition: int) -> None:
-        """Let no thread write into a log's directory."""
-
-    def resume(self, topic: str, partition: int) -> None:
-        """Undo one call of pause_and_wait()."""
-
-
-class Moves(Protocol):
-    """The moves of logs between log directories."""
-
-    def is_moving(self, log: Log) -> bool:
-        """Return whether a log moves."""
-
-
 class Handovers:
     """Hands over the partitions that others are to lead. The event loop owns it."""
 
-    def __init__(
-        self,
-        store: Store,
-        brokers: Brokers,
-        topics: FollowingTopics,
-        partitions: Partitions,
-        changes: Changes,
-        group_commit: GroupCommit,
-        cleaner: Cleaner,
-        moves: Moves,
-        followers: Followers,
-        fs: FileSystem,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._followers, self._fs, self._now_ms = followers, fs, now_ms
-        self._store, self._brokers, self._topics = store, brokers, topics
-        self._partitions, self._changes, self._group_commit = partitions, changes, group_commit
-        self._cleaner, self._moves = cleaner, moves
+    def __init__(self, broker: Parts, store: Store, followers: Followers) -> None:
+        self._store, self._followers = store, followers
+        self._brokers, self._topics, self._partitions = (
+            broker.brokers, broker.topics, broker.partitions,
+        )  # fmt: skip
+        self._changes, self._group_commit = broker.changes, broker.group_commit
+        self._cleaner, self._moves = broker.cleaner, broker.moves
+        self._fs, self._now_ms = broker.fs, broker.clock.now_ms
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
@@ -211,6 +181,7 @@ class Handovers:
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
         copies = self._copies({log: given[log] for log in logs})
+        logs = [log for log in logs if log in copies or self._is_here(given[log])]
         # From here to the outcome memory follows no change: it would open the logs again.
         self._topics.give_up(logs)
         if copies:  # then all of them are copied
@@ -218,7 +189,8 @@ class Handovers:
             logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
         closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
         self._topics.note_left({_key(log): one for log, one in closed.items()})
-        is_known = await self._commit(
+        # Where no log is closed there is nothing to learn.
+        is_known = not closed or await self._commit(
             {
                 _key(log): Handover(given[log], _elsewhere(left), copies[log].move)
                 if log in copies
@@ -235,11 +207,11 @@ class Handovers:
         return sum(not self._topics.leads(*_key(log)) for log in closed)
 
     def _copies(self, given: Mapping[Log, int]) -> dict[Log, Leader]:
-        """Return the logs that are to move to other hosts, with their targets."""
+        """Return the logs that are still to move to other hosts, with their targets."""
         found = {}
         for log, node_id in given.items():
             leader = self._topics.leader_of(*_key(log))
-            if leader is not None and not self._is_here(node_id):
+            if leader and leader.target == node_id and not self._is_here(node_id):
                 found[log] = leader
         return found
 
