@@ -2,8 +2,8 @@
 
     python -m bench.host_moves [--megabytes 400] [--rounds 3]
 
-Two brokers of each kind, in turn; one partition of records of 1 kB; and an idempotent producer,
-which sends a record every 5 ms with acks=all. The time is from the request until no reassignment is
+Two brokers of each kind, in turn; one partition of records of 1 kB; an idempotent producer sends a
+record every 5 ms with acks=all. The time is from the request until no reassignment is
 listed; the pause is the longest time from sending a record to its acknowledgement.
 """
 
