@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.configs import Layers
 from odradek.broker.metadata.identity import new_cluster_id
-from odradek.broker.metadata.members import Brokers, Endpoint, Leader, Member
+from odradek.broker.metadata.members import NO_LEADER, Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
 from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import Metadata
@@ -82,10 +82,15 @@ class Clustering:
         """Load the logs of the broker, while its session is extended."""
         topics, changes = self._broker.topics, self._broker.changes
         self._start()
-        # Changes of other brokers wait until the logs are loaded, as changes of clients do.
-        if self._broker.role is None:
-            await changes.run(partial(topics.delete_remains, metadata))
-        await changes.run(partial(topics.load, metadata))
+
+        async def load() -> None:
+            if self._broker.role is None:
+                await topics.delete_remains(metadata)
+            await topics.load(metadata)
+
+        # Changes of other brokers wait until the logs are loaded, as changes of clients do: they
+        # are later than this metadata.
+        await changes.run(load)
         if self._broker.role is None:
             await changes.run(partial(topics.finish_deletions, metadata))
         await self._loaded()
@@ -115,7 +120,7 @@ class Clustering:
 
     async def _remove_moved(self, metadata: Metadata) -> None:
         """Remove the files of partitions that another host has: the last stop came first."""
-        from odradek.storage.copied_log import moved_epoch
+        from odradek.storage.copied_log import has_moved
 
         fs, own = self._broker.fs, self.brokers.own
         for record in metadata.topics:
@@ -124,9 +129,9 @@ class Clustering:
                     continue
                 for home in self.partitions.strays_of(record, number):
                     name = f"{record.name}-{number}"
-                    epoch = moved_epoch(fs, home.path / name)
-                    if epoch is not None and epoch <= leader.epoch:
-                        await self.partitions.remove_stray(home, name)
+                    if has_moved(fs, home.path / name, leader.epoch):
+                        path = await self.partitions.vacate(home, name)
+                        await asyncio.to_thread(home.remove, [path])
 
     async def _loaded(self) -> None:
         """Report the ids and epochs that the logs know, and the store does not."""
@@ -159,37 +164,15 @@ class Clustering:
             resolve_apart(ReplicationConfig, layers)
 
         broker.configs.checks.append(check)
-        now_ms = broker.clock.now_ms
         broker.followers = Followers(broker.cleaner, broker.configs)
         broker.stopping.callback(broker.followers.close)
-        made = broker.handovers = Handovers(
-            store,
-            self.brokers,
-            broker.topics,
-            broker.partitions,
-            broker.changes,
-            broker.group_commit,
-            broker.cleaner,
-            broker.moves,
-            broker.followers,
-            broker.fs,
-            now_ms,
-        )
+        made = broker.handovers = Handovers(broker, store, broker.followers)
         broker.followers.on_near = made.look
         broker.stopping.push_async_callback(made.close)
         # Connections of its own: large answers must not delay those about transactions.
         peers = Peers(self.brokers, broker.configs, broker.security.tls)
         broker.stopping.callback(peers.close)
-        copies = broker.copies = Copies(
-            broker.fs,
-            self.brokers,
-            broker.topics,
-            broker.partitions,
-            broker.configs,
-            peers,
-            give_way,
-            now_ms,
-        )
+        copies = broker.copies = Copies(broker, peers, give_way)
         broker.stopping.push_async_callback(copies.close)
         broker.topics.finish_copies = copies.finish
         copies.start()
@@ -282,7 +265,15 @@ class Clustering:
             broker.features.follow(news.features)
         for kind, rows in news.security.items():
             await broker.security.follow(kind, rows)
-        if broker.handovers is not None:
+        copies = broker.copies
+        if broker.handovers is None or copies is None:
+            return
+        # Each looks at all partitions: not for every change of a large cluster.
+        if copies.is_busy or news.sessions is not None or _has_targets(news):
             broker.handovers.look()
-        if broker.copies is not None:
-            broker.copies.look()
+            copies.look()
+
+
+def _has_targets(news: News) -> bool:
+    records = (one for one in news.topics.values() if one is not None)
+    return any(leader.target != NO_LEADER for one in records for leader in one.leaders)

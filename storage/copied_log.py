@@ -1,7 +1,7 @@
 """A copy of a log that another host has: it grows until the partition moves here.
 
     data/orders-0.81d7…-future/
-      odradek-copied-log            {"version": 1, "node_id": 2, "begun_ms": 1790000000000}
+      odradek-copied-log            {"version": 1, "node_id": 2, "move": 7, "begun_ms": 17…}
       partition.metadata            the topic's id
       00000000000000008192.log  …   as in every log
 
@@ -53,6 +53,14 @@ logger = logging.getLogger(__name__)
 _MARK, _MOVED_AWAY = "odradek-copied-log", "odradek-moved-away"
 _VERSION = 1
 _MARK_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The broker that makes a copy, and the number of the move for which it does."""
+
+    node_id: int
+    move: int
 
 
 class CopiedLog:
@@ -163,7 +171,7 @@ def begin_copy(
     fs: FileSystem,
     home: LogDirectory,
     identity: LogIdentity,
-    node_id: int,
+    owner: Owner,
     config: TopicConfig,
     start_offset: int,
     now_ms: int,
@@ -175,7 +183,7 @@ def begin_copy(
     directory = home.path / future_name(identity.topic, identity.partition)
     fs.make_directory(directory)
     note_topic_id(fs, directory, identity.topic_id)
-    _write(fs, directory / _MARK, node_id=node_id, begun_ms=now_ms)
+    _write(fs, directory / _MARK, node_id=owner.node_id, move=owner.move, begun_ms=now_ms)
     fs.sync_directory(directory)
     home.sync()
     checkpointed = Checkpointed(start_offset, start_offset, was_clean=True, is_copy=True)
@@ -186,16 +194,16 @@ def resume_copy(
     fs: FileSystem,
     home: LogDirectory,
     identity: LogIdentity,
-    node_id: int,
+    owner: Owner,
     config: TopicConfig,
     now_ms: int,
 ) -> CopiedLog | None:
-    """Continue the copy that the last stop of a broker interrupted; None without one.
+    """Continue the copy that the last stop of its owner interrupted; None without one.
 
     Raises DiskFailure.
     """
     for found in find_copies(fs, home):
-        if found.is_of(identity) and found.node_id == node_id:
+        if found.is_of(identity) and found.owner == owner:
             directory = home.path / found.name
             checkpointed = Checkpointed(0, 0, was_clean=False, is_copy=True)
             return _load(
@@ -236,7 +244,7 @@ class FoundCopy:
     name: str
     key: TopicPartition
     topic_id: bytes
-    node_id: int
+    owner: Owner
     begun_ms: int
 
     def is_of(self, identity: LogIdentity) -> bool:
@@ -253,8 +261,8 @@ def find_copies(fs: FileSystem, home: LogDirectory) -> list[FoundCopy]:
         mark = _read(fs, directory / _MARK)
         topic_id = read_topic_id(fs, directory / PARTITION_METADATA)
         if mark is not None and topic_id is not None:
-            node_id, begun_ms = mark.get("node_id", -1), mark.get("begun_ms", 0)
-            found.append(FoundCopy(name, key, topic_id, node_id, begun_ms))
+            owner = Owner(mark.get("node_id", -1), mark.get("move", -1))
+            found.append(FoundCopy(name, key, topic_id, owner, mark.get("begun_ms", 0)))
     return found
 
 
@@ -304,10 +312,10 @@ def mark_moved(fs: FileSystem, directory: Path, leader_epoch: int) -> None:
     _write(fs, directory / _MOVED_AWAY, leader_epoch=leader_epoch)
 
 
-def moved_epoch(fs: FileSystem, directory: Path) -> int | None:
-    """Return the leader epoch since which another host serves a log; None without a mark."""
+def has_moved(fs: FileSystem, directory: Path, leader_epoch: int) -> bool:
+    """Return whether a log in a directory was left for a host that serves it in an epoch."""
     mark = _read(fs, directory / _MOVED_AWAY)
-    return None if mark is None else mark.get("leader_epoch")
+    return mark is not None and mark.get("leader_epoch", leader_epoch + 1) <= leader_epoch
 
 
 def _write(fs: FileSystem, path: Path, **values: int) -> None:

@@ -120,6 +120,9 @@ def _reassign(
             targets[topic.topic_id, number] = NO_LEADER
         else:
             check_replicas(asked.replicas, services.brokers)
+            if len(asked.replicas) > 1:
+                message = "A partition has one replica: name one broker."
+                raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
             if leader is not None and asked.replicas[0] != leader.replica:
                 targets[topic.topic_id, number] = asked.replicas[0]
             elif moves:

@@ -161,11 +161,12 @@ def _reading(services: Services, context: RequestContext, request: FetchRequest)
         size_max = min(size_max, context.charge.fetch_bytes_max())
     return Reading(
         is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
-        follower_id=replica_id,
+        is_follower=replica_id >= 0,
         leader_id=services.node_id if version >= _LEADER_ADDRESS_SINCE else None,
         tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
         size_min=min(request.min_bytes, size_max),
         size_max=size_max,
+        follower_id=replica_id,
         copy_number=copy_number,
     )
 

@@ -23,6 +23,7 @@ from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.metadata.members import NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.placement import fair_targets, spread_evenly
+from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog, TopicPartition
 
 Left = Mapping[TopicPartition, LeftLog]
@@ -100,20 +101,23 @@ class HostStatements(CatalogStatements):
         return found
 
     def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[Member, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, tuple[Member, Handover]]
     ) -> list[Partition]:
         """Let other brokers lead partitions that `own_id` leads; return these partitions.
 
-        The others stay: their leader has changed meanwhile.
+        The others stay: their leader has changed meanwhile, or their copies are not those of the
+        present moves.
         """
         changed: list[Partition] = []
-        for (topic_id, number), (member, left) in given.items():
+        for (topic_id, number), (member, handover) in given.items():
+            left, move = handover.left, handover.move
             rows = self._connection.execute(
                 "UPDATE partition SET leader = ?, replica = ?, host = ?, target = ?, is_made = 1,"
                 " leader_epoch = leader_epoch + 1,"
                 " closed_for_epoch = CASE WHEN ? = 1 THEN leader_epoch + 1 ELSE -1 END,"
                 " recovery_point = ?, log_start_offset = ?, cleaner_offset = ?"
-                " WHERE topic_id = ? AND number = ? AND leader = ? RETURNING number",
+                " WHERE topic_id = ? AND number = ? AND leader = ? AND (move = ? OR ? < 0)"
+                " RETURNING number",
                 (
                     member.node_id,
                     member.node_id,
@@ -126,6 +130,8 @@ class HostStatements(CatalogStatements):
                     topic_id,
                     number,
                     own_id,
+                    move,
+                    move,
                 ),
             )
             if rows:

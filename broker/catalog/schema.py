@@ -77,6 +77,8 @@ MIGRATIONS = (
     CREATE TABLE export (host TEXT NOT NULL PRIMARY KEY, node_id INTEGER NOT NULL);
     ALTER TABLE session ADD COLUMN is_unregistered INTEGER NOT NULL DEFAULT 0;
     """,
+    # The number of the moves of a partition: each new target counts.
+    "ALTER TABLE partition ADD COLUMN move INTEGER NOT NULL DEFAULT 0;",
 )
 
 

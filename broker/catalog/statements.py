@@ -15,7 +15,8 @@ Partition = tuple[bytes, int]
 """A topic's id and the number of a partition."""
 
 _LEADERS = (
-    "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made, target FROM partition"
+    "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made, target, move"
+    " FROM partition"
 )
 
 
@@ -114,8 +115,9 @@ class CatalogStatements(Statements):
     def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions; NO_LEADER cancels a move."""
         self._connection.execute_many(
-            "UPDATE partition SET target = ? WHERE topic_id = ? AND number = ?",
-            [(node_id, *key) for key, node_id in targets.items()],
+            "UPDATE partition SET target = ?, move = move + 1"
+            " WHERE topic_id = ? AND number = ? AND target <> ?",
+            [(node_id, *key, node_id) for key, node_id in targets.items()],
         )
 
     def lead_orphans(
@@ -163,5 +165,6 @@ def _leader(
     replica: int,
     is_made: int,
     target: int,
+    move: int,
 ) -> Leader:
-    return Leader(node_id, epoch, host, replica, bool(is_made), target)
+    return Leader(node_id, epoch, host, replica, bool(is_made), target, move)

@@ -44,6 +44,7 @@ from odradek.broker.metadata.store import (
     SecurityKind,
     TopicRecord,
 )
+from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
 
 T = TypeVar("T")
@@ -240,27 +241,22 @@ class CatalogStore:
         return await self._main.read(lambda connection: HostStatements(connection).left_logs(ids))
 
     async def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, Handover]
     ) -> Sequence[Partition]:
         """Let other brokers lead partitions whose logs are closed.
 
-        Each comes with the node id of its new leader. Returns those that have changed hands; the
-        others stay: the new leader has gone. Raises OutOfDate if a new leader is of another host
-        and metadata has changed: its copy may not be there any more.
+        Returns those that have changed hands; the others stay: the new leader has gone, or has
+        another copy than the one of the present move.
         """
-        known = self._known
 
         def work(connection: Connection) -> Sequence[Partition]:
             check_session(connection, self.session_epoch)
             present = {one.member.node_id: one.member for one in open_sessions(connection)}
             possible = {
-                key: (present[node_id], left)
-                for key, (node_id, left) in given.items()
-                if node_id in present
+                key: (present[one.node_id], one)
+                for key, one in given.items()
+                if one.node_id in present
             }
-            is_copied = any(member.host != self._host for member, _ in possible.values())
-            if is_copied and self._head(connection)[0] != known[0]:
-                raise OutOfDate
             changed = HostStatements(connection).hand_over(own_id, possible)
             if changed:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))

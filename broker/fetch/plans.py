@@ -58,20 +58,16 @@ class Reading:
     """The limits and the isolation level of a request."""
 
     is_committed: bool
-    follower_id: int  # negative for consumers
+    is_follower: bool
     leader_id: int | None  # None for versions that cannot name the leader (KIP-951)
     tells_storage_errors: bool
     size_min: int
     size_max: int
     # Topics that the client may not read, whether they exist or not.
     denied: Container[str | None] = ()
-    # The number of the follower's copy; a later copy has a higher one.
+    # The broker that copies partitions, and the number of its copy; a later one has a higher one.
+    follower_id: int = -1
     copy_number: int = -1
-
-    @property
-    def is_follower(self) -> bool:
-        """Whether another broker copies partitions."""
-        return self.follower_id >= 0
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ A broker without a catalog is the only member, and leads every partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.broker.hosts.listener import Listener
 from odradek.config.values import INT64_MAX
@@ -44,7 +44,8 @@ class Leader:
 
     `replica` is the broker that leads it, or led it last. `host` names the log directories with
     the partition's files. `is_made` says that the files have been created, so that their absence
-    is a loss. `target` is the broker that is to lead it, NO_LEADER without one.
+    is a loss. `target` is the broker that is to lead it, NO_LEADER without one; `move` counts the
+    targets that there have been.
     """
 
     node_id: int
@@ -53,6 +54,13 @@ class Leader:
     replica: int
     is_made: bool = False
     target: int = NO_LEADER
+    move: int = 0
+
+    def with_target(self, node_id: int) -> Leader:
+        """Return the leader with another broker as its target."""
+        if node_id == self.target:
+            return self
+        return replace(self, target=node_id, move=self.move + 1)
 
     @classmethod
     def of(cls, member: Member) -> Leader:

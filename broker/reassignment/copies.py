@@ -22,35 +22,28 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.configs import Configs
-from odradek.broker.metadata.members import NO_LEADER, Brokers, Leader
+from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.peers.peers import Peers
+from odradek.broker.reassignment.fetching import Refused, Wanted, diverges, fetch
+from odradek.broker.reassignment.followers import copy_number
+from odradek.broker.reassignment.parts import Parts
 from odradek.broker.reassignment.throttle import Throttle
-from odradek.broker.topics.partitions import Partitions
-from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.config.replication import ReplicationConfig, is_throttled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy import read_stored_header
-from odradek.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-    ReplicaState,
-)
+from odradek.protocol.messages.fetch import PartitionData
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.copied_log import (
     CopiedLog,
+    Owner,
     begin_copy,
     discard_copies,
     find_copies,
     resume_copy,
 )
 from odradek.storage.errors import StorageError
-from odradek.storage.files import FileSystem
 from odradek.storage.readable_log import LogIdentity
 
 logger = logging.getLogger(__name__)
@@ -58,9 +51,10 @@ logger = logging.getLogger(__name__)
 # Partitions that are copied at the same time.
 _AT_ONCE = 4
 _FETCH_BYTES = 4 << 20
-_FETCH_VERSION = 17
 # The pause of a copy that has all, and of one whose leader refuses or is away.
 _IDLE_S, _RETRY_S = 0.02, 0.2
+# The pause after an error of the disk, or damage: the copy is read again from its start.
+_TROUBLE_S = 5.0
 # An interruption; followers.py counts one of more than 10 s.
 _INTERRUPTED_S = 3.0
 _MS_PER_S = 1_000
@@ -69,16 +63,15 @@ T = TypeVar("T")
 Partition = tuple[bytes, int]
 
 
-class _Refused(Exception):
-    """The leader does not let this broker copy for now; the message has its error."""
-
-
 @dataclass(slots=True)
 class _Move:
     """A partition that is to move here."""
 
     topic_id: bytes
     number: int
+    move: int
+    # Ends once the copy of the former move is given up.
+    former: asyncio.Task[None] | None = None
     task: asyncio.Task[None] | None = None
     # The last operation on the copy: a thread ends it also when the task is cancelled.
     operation: asyncio.Future[Any] | None = None
@@ -94,27 +87,17 @@ class _Move:
 class Copies:
     """Owned by the event loop."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        brokers: Brokers,
-        topics: Topics,
-        partitions: Partitions,
-        configs: Configs,
-        peers: Peers,
-        on_thread: Callable[[], None],
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, broker: Parts, peers: Peers, on_thread: Callable[[], None]) -> None:
         """`on_thread` is called in each thread that starts."""
-        self._fs, self._brokers, self._topics = fs, brokers, topics
-        self._partitions, self._configs, self._peers = partitions, configs, peers
-        self._now_ms = now_ms
+        self._fs, self._now_ms, self._peers = broker.fs, broker.clock.now_ms, peers
+        self._brokers, self._topics = broker.brokers, broker.topics
+        self._partitions, self._configs = broker.partitions, broker.configs
         self._loop = asyncio.get_running_loop()
         self._moves: dict[Partition, _Move] = {}
         self._starting: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._pool = ThreadPoolExecutor(_AT_ONCE, "copy", initializer=on_thread)
-        self._throttle = Throttle(self._rate)
+        self._throttle = Throttle(self._rate, self._loop.time)
 
     def start(self) -> None:
         """Begin to remove the copies of moves that were cancelled meanwhile; resume the others."""
@@ -134,12 +117,19 @@ class Copies:
         """Begin the copies of partitions that are to move here, and give up the others."""
         if self._starting is None or not self._starting.done():
             return
-        wanted = set(self._wanted())
-        for key in wanted - self._moves.keys():
-            move = self._moves[key] = _Move(*key)
-            move.task = start_task("copy a partition", self._run(move))
-        for key in self._moves.keys() - wanted:
-            start_task("give up a copy", self._give_up(self._moves.pop(key)))
+        wanted = dict(self._wanted())
+        ended = {
+            key: start_task("give up a copy", self._give_up(move))
+            for key, move in self._moves.items()
+            if wanted.get(key) != move.move
+        }
+        for key in ended:
+            del self._moves[key]
+        for (topic_id, number), count in wanted.items():
+            key = topic_id, number
+            if key not in self._moves:
+                move = self._moves[key] = _Move(topic_id, number, count, ended.get(key))
+                move.task = start_task("copy a partition", self._run(move))
 
     async def finish(self, keys: Iterable[Partition]) -> dict[Partition, LeftLog]:
         """Close the copies of partitions that this broker leads now; return how they are left."""
@@ -169,6 +159,11 @@ class Copies:
         """Return the problems that an operator has to look at."""
         return [one.trouble for one in self._moves.values() if one.trouble]
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether partitions move here."""
+        return bool(self._moves)
+
     def copied(self) -> Iterator[tuple[Topic, int, CopiedLog]]:
         """Iterate over the copies under way, with their topics and partitions."""
         for move in self._moves.values():
@@ -178,12 +173,13 @@ class Copies:
 
     # --- one partition ------------------------------------------------------------------------
 
-    def _wanted(self) -> Iterator[Partition]:
+    def _wanted(self) -> Iterator[tuple[Partition, int]]:
+        """Iterate over the partitions that are to move here, and the numbers of the moves."""
         own = self._brokers.own
         for topic in self._topics:
             for number, leader in enumerate(topic.record.leaders):
                 if leader.target == own.node_id and leader.host != own.host:
-                    yield topic.topic_id, number
+                    yield (topic.topic_id, number), leader.move
 
     def _is_useless(self, topic_id: bytes, number: int) -> bool:
         """Return whether no broker of this host copies or leads a partition."""
@@ -196,6 +192,8 @@ class Copies:
         return leader.host != own.host and bool(is_for_other)
 
     async def _run(self, move: _Move) -> None:
+        if move.former is not None:
+            await asyncio.wait([move.former])
         while True:
             topic = self._topics.by_id(move.topic_id)
             leader = None if topic is None else topic.record.leaders[move.number]
@@ -206,7 +204,7 @@ class Copies:
                 async with self._turns:
                     while self._topics.by_id(move.topic_id) is topic:
                         await self._carry_on(move, topic, leader)
-            except (PeerAway, _Refused) as error:
+            except (PeerAway, Refused) as error:
                 logger.debug("cannot copy topic=%s: %s", topic.name, error)
             except StorageError as error:
                 move.copy = None  # it is loaded again
@@ -215,13 +213,14 @@ class Copies:
                 if trouble != move.trouble:
                     logger.error("%s", trouble)
                 move.trouble = trouble
+                await asyncio.sleep(_TROUBLE_S)
             await asyncio.sleep(_RETRY_S)
 
     async def _carry_on(self, move: _Move, topic: Topic, leader: Leader) -> None:
-        """Fetch once, and append. Raises PeerAway, _Refused or StorageError."""
+        """Fetch once, and append. Raises PeerAway, Refused or StorageError."""
         if not move.has_looked:
             move.copy = await self._resume(move, topic)
-            move.copy_number = max(self._now_ms(), move.copy_number + 1)
+            self._count(move)
             move.has_looked = True
         wait_s = self._wait_s(topic, move.number)
         if wait_s > 0:
@@ -230,19 +229,19 @@ class Copies:
         sent_s = self._loop.time()
         is_new = move.copy is None
         data = await self._fetch(move, topic, leader, is_new=is_new)
-        must_begin = _must_begin_again(data)
+        must_begin = diverges(data)
         if not must_begin and not is_new:
             must_begin = self._is_too_old(move, topic)
         if must_begin and not is_new:
             logger.warning("begins a copy again partition=%s-%d", topic.name, move.number)
-            move.copy_number = max(self._now_ms(), move.copy_number + 1)
+            self._count(move)
             data = await self._fetch(move, topic, leader, is_new=True)
             is_new = True
         if is_new and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             move.log_start_offset = data.log_start_offset
             data = await self._fetch(move, topic, leader, is_new=True)
         if data.error_code:
-            raise _Refused(f"error {data.error_code}")
+            raise Refused(f"error {data.error_code}")
         move.asked_s = sent_s
         move.log_start_offset = data.log_start_offset
         records = bytes(data.records or b"")
@@ -258,6 +257,11 @@ class Copies:
         else:  # the leader keeps to its rate
             await asyncio.sleep(_RETRY_S)
 
+    def _count(self, move: _Move) -> None:
+        """Give a copy a higher number than those before it."""
+        number = copy_number(move.move, self._now_ms())
+        move.copy_number = max(number, move.copy_number + 1)
+
     async def _fetch(
         self, move: _Move, topic: Topic, leader: Leader, *, is_new: bool
     ) -> PartitionData:
@@ -266,37 +270,18 @@ class Copies:
         bytes_max = _FETCH_BYTES
         if self._is_throttled(topic, move.number):
             bytes_max = min(bytes_max, max(self._rate(), 1))  # the next one is soon due
-        offset = move.log_start_offset if copy is None else copy.end_offset
-        wanted = FetchPartition(
-            partition=move.number,
-            current_leader_epoch=leader.epoch,
-            fetch_offset=offset,
-            last_fetched_epoch=-1 if copy is None else copy.last_epoch,
-            # Without a copy, the leader does not count this broker as one that has the offset.
+        # Without a copy, the leader does not count this broker as one that has the offset.
+        wanted = Wanted(
+            move.topic_id,
+            move.number,
+            offset=move.log_start_offset if copy is None else copy.end_offset,
+            last_epoch=-1 if copy is None else copy.last_epoch,
             log_start_offset=-1 if copy is None else move.log_start_offset,
-            partition_max_bytes=bytes_max,
+            bytes_max=bytes_max,
         )
-        request = FetchRequest(
-            replica_state=ReplicaState(
-                replica_id=self._brokers.own.node_id, replica_epoch=move.copy_number
-            ),
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=bytes_max,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])],
-            forgotten_topics_data=[],
-            rack_id="",
+        return await fetch(
+            self._peers, leader, self._brokers.own.node_id, move.copy_number, wanted
         )
-        answer = await self._peers.ask(
-            leader.node_id, request, _FETCH_VERSION, FetchResponse, _error_of
-        )
-        for one in answer.responses:
-            for data in one.partitions:
-                return data
-        raise _Refused(f"error {answer.error_code}")
 
     async def _resume(self, move: _Move, topic: Topic) -> CopiedLog | None:
         """Continue the copy that the last stop interrupted, if there is one."""
@@ -304,7 +289,7 @@ class Copies:
         for home in list(self._partitions.directories):
             resumed = await self._in_thread(
                 move, resume_copy,
-                self._fs, home, identity, self._brokers.own.node_id, topic.config, self._now_ms(),
+                self._fs, home, identity, self._owner(move), topic.config, self._now_ms(),
             )  # fmt: skip
             if resumed is not None:
                 name, end_offset = f"{topic.name}-{move.number}", resumed.end_offset
@@ -323,11 +308,14 @@ class Copies:
         identity = LogIdentity(topic.name, move.number, topic.topic_id)
         await self._in_thread(move, discard_copies, self._fs, homes, identity)
         made = await self._in_thread(
-            move, begin_copy, self._fs, home, identity, self._brokers.own.node_id, topic.config,
+            move, begin_copy, self._fs, home, identity, self._owner(move), topic.config,
             start_offset, self._now_ms(),
         )  # fmt: skip
         logger.info("copies partition=%s-%d to=%s", topic.name, move.number, home.path)
         return made
+
+    def _owner(self, move: _Move) -> Owner:
+        return Owner(self._brokers.own.node_id, move.move)
 
     def _is_too_old(self, move: _Move, topic: Topic) -> bool:
         """Return whether the leader may have removed tombstones that a copy lacks."""
@@ -374,14 +362,3 @@ class Copies:
             await asyncio.wait([move.operation])
             if move.operation.exception() is not None:
                 move.copy = None  # its end is not known
-
-
-def _must_begin_again(data: PartitionData) -> bool:
-    return data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or data.diverging_epoch.epoch >= 0
-
-
-def _error_of(answer: FetchResponse) -> int:
-    """Return the error of a request; one without rights gets it for each partition."""
-    codes = {data.error_code for one in answer.responses for data in one.partitions}
-    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes
-    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED if denied else answer.error_code

@@ -2,7 +2,9 @@
 
 As in Kafka, a follower asks for the offset where its copy ends; all before it is on its disk. Here
 only the broker that a partition is to move to may follow, and it never leads unless this broker
-lets it (handovers.py).
+lets it (handovers.py). A copy has a number (replica_epoch): that of the move for which it is made,
+and that of the attempt, as a time in ms. A copy of an earlier move, or attempt, does not count,
+since the follower may have removed it.
 
     fetches       its copy grows, while this broker serves the partition
     is near       little is missing: the partition is handed over soon
@@ -11,7 +13,7 @@ lets it (handovers.py).
 A tombstone that the cleaner removes must have reached the copy, or the records before it would
 come back. The cleaner keeps one for at least delete.retention.ms. A copy is begun again when it
 was interrupted in the second half of that time (copies.py), and a log that is copied without an
-interruption is not cleaned in this half.
+interruption is not cleaned in this half. So a copy never lacks a tombstone that is gone here.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.broker.metadata.configs import Configs
+from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.throttle import Throttle
 from odradek.broker.topics.topic import Topic
 from odradek.config.replication import ReplicationConfig, is_throttled
@@ -39,6 +41,8 @@ SILENCE_S = 10.0
 _NEAR_BYTES = 1 << 20
 _UNLIMITED_BYTES = 1 << 62
 _MS_PER_S = 1_000
+# Enough for times until the year 2109, and for two million moves of a partition.
+_TIME_BITS = 42
 
 Partition = tuple[bytes, int]
 
@@ -53,6 +57,16 @@ class Cleaner(Protocol):
         """Undo one call of pause()."""
 
 
+def copy_number(move: int, now_ms: int) -> int:
+    """Return the number of a copy for a move, begun at a time."""
+    return move << _TIME_BITS | now_ms
+
+
+def move_of(number: int) -> int:
+    """Return the move for which a copy is made."""
+    return number >> _TIME_BITS
+
+
 @dataclass(slots=True)
 class _Follower:
     node_id: int
@@ -60,7 +74,7 @@ class _Follower:
     log: Log
     begun_s: float  # since when it follows without an interruption
     seen_s: float
-    offset: int
+    offset: int = -1
     is_near: bool = False
     has_paused: bool = False
 
@@ -68,17 +82,13 @@ class _Follower:
 class Followers:
     """Owned by the event loop."""
 
-    def __init__(
-        self,
-        cleaner: Cleaner,
-        configs: Configs,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cleaner, self._configs, self._now_s = cleaner, configs, now_s
-        self._throttle = Throttle(
-            lambda: configs.of(ReplicationConfig).leader_replication_throttled_rate, now_s
-        )
+    def __init__(self, cleaner: Cleaner, configs: Configs) -> None:
+        self._cleaner, self._configs = cleaner, configs
         self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+        self._throttle = Throttle(
+            lambda: configs.of(ReplicationConfig).leader_replication_throttled_rate, self._now_s
+        )
         self._followers: dict[Partition, _Follower] = {}
         # The logs of partitions that are not served any more.
         self._leaving: dict[Partition, Log] = {}
@@ -107,6 +117,7 @@ class Followers:
         """Note that a copy has all records before an offset; return the bytes it may take now.
 
         The offset is -1 before there is a copy. A copy that was given up may take nothing: None.
+        The first request after a silence does not count: the copy may be too old.
         """
         key, now_s = (log.topic_id, log.partition), self._now_s()
         known = self._followers.get(key)
@@ -118,13 +129,13 @@ class Followers:
             or known.log is not log
         ):
             self._drop(key)
-            known = self._followers[key] = _Follower(
-                node_id, copy_number, log, now_s, now_s, offset
-            )
+            known = self._followers[key] = _Follower(node_id, copy_number, log, now_s, now_s)
             self._look_later()
         elif now_s - known.seen_s > SILENCE_S:
-            known.begun_s = now_s
-        known.seen_s, known.offset, known.is_near = now_s, offset, _is_near(log, offset)
+            known.begun_s, known.offset, known.is_near = now_s, -1, False
+        else:
+            known.offset, known.is_near = offset, _is_near(log, offset)
+        known.seen_s = now_s
         self._pause_when_due(known)
         self._progress.set()
         if known.is_near:
@@ -137,14 +148,11 @@ class Followers:
         if self._is_throttled(log):
             self._throttle.take(size_bytes)
 
-    def is_near(self, log: Log, node_id: int) -> bool:
-        """Return whether a broker has copied nearly all of a log, and goes on."""
-        known = self._followers.get((log.topic_id, log.partition))
+    def is_near(self, log: Log, leader: Leader) -> bool:
+        """Return whether the target has copied nearly all of a log, and goes on."""
+        known = self._known(log, leader)
         return (
-            known is not None
-            and known.node_id == node_id
-            and known.is_near
-            and self._now_s() - known.seen_s <= SILENCE_S
+            known is not None and known.is_near and self._now_s() - known.seen_s <= SILENCE_S
         )
 
     def progress(self, key: Partition) -> int | None:
@@ -153,9 +161,9 @@ class Followers:
         return None if known is None else known.offset
 
     async def until_copied(
-        self, targets: Mapping[Log, int], patience_s: float
+        self, targets: Mapping[Log, Leader], patience_s: float
     ) -> list[Log]:
-        """Wait until brokers have copied logs that get no more appends; return those copied.
+        """Wait until targets have copied logs that get no more appends; return those copied.
 
         From then on the brokers copy nothing more: they may give up no copy that is complete.
         """
@@ -190,14 +198,16 @@ class Followers:
             self._cleaner.pause(log.topic, log.partition)
             logger.info("paused the cleaning of a log while it is copied log=%s", log.name)
 
-    def _has_all(self, log: Log, node_id: int) -> bool:
+    def _has_all(self, log: Log, leader: Leader) -> bool:
+        known = self._known(log, leader)
+        return known is not None and known.offset == log.log_end_offset
+
+    def _known(self, log: Log, leader: Leader) -> _Follower | None:
+        """Return the follower of a log, if it is the target of the present move."""
         known = self._followers.get((log.topic_id, log.partition))
-        return (
-            known is not None
-            and known.node_id == node_id
-            and known.log is log
-            and known.offset == log.log_end_offset
-        )
+        if known is None or known.log is not log or known.node_id != leader.target:
+            return None
+        return known if move_of(known.copy_number) == leader.move else None
 
     def _drop(self, key: Partition) -> None:
         known = self._followers.pop(key, None)

@@ -19,17 +19,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.changes import Changes, OutOfDate
-from odradek.broker.metadata.members import Brokers
+from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.followers import Followers
-from odradek.broker.topics.following import FollowingTopics
-from odradek.broker.topics.partitions import Partitions
+from odradek.broker.reassignment.parts import Parts
 from odradek.broker.topics.placement import fair_targets
+from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.copied_log import mark_moved
 from odradek.storage.directory import LogDirectory
@@ -44,8 +43,6 @@ _AT_ONCE = 8
 _RETRY_S = 0.5
 # How long partitions are not served while copies get their ends.
 _COPY_PATIENCE_S = 3.0
-# How often a handover to another host is tried while the metadata changes.
-_ATTEMPTS_MAX = 10
 
 Partition = tuple[bytes, int]
 
@@ -54,12 +51,9 @@ class Store(Protocol):
     """The catalog."""
 
     async def hand_over(
-        self, own_id: int, given: Mapping[Partition, tuple[int, LeftLog]]
+        self, own_id: int, given: Mapping[Partition, Handover]
     ) -> Sequence[Partition]:
-        """Name other leaders of partitions whose logs are closed; return those that changed.
-
-        Raises OutOfDate if one is of another host, and metadata has changed meanwhile.
-        """
+        """Name other leaders of partitions whose logs are closed; return those that changed."""
 
     async def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions."""
@@ -68,44 +62,17 @@ class Store(Protocol):
         """Return once no change of this broker is under way, also one whose answer is lost."""
 
 
-class Cleaner(Protocol):
-    """The cleaner's threads."""
-
-    async def pause_and_wait(self, topic: str, partition: int) -> None:
-        """Let no thread write into a log's directory."""
-
-    def resume(self, topic: str, partition: int) -> None:
-        """Undo one call of pause_and_wait()."""
-
-
-class Moves(Protocol):
-    """The moves of logs between log directories."""
-
-    def is_moving(self, log: Log) -> bool:
-        """Return whether a log moves."""
-
-
 class Handovers:
     """Hands over the partitions that others are to lead. The event loop owns it."""
 
-    def __init__(
-        self,
-        store: Store,
-        brokers: Brokers,
-        topics: FollowingTopics,
-        partitions: Partitions,
-        changes: Changes,
-        group_commit: GroupCommit,
-        cleaner: Cleaner,
-        moves: Moves,
-        followers: Followers,
-        fs: FileSystem,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._followers, self._fs, self._now_ms = followers, fs, now_ms
-        self._store, self._brokers, self._topics = store, brokers, topics
-        self._partitions, self._changes, self._group_commit = partitions, changes, group_commit
-        self._cleaner, self._moves = cleaner, moves
+    def __init__(self, broker: Parts, store: Store, followers: Followers) -> None:
+        self._store, self._followers = store, followers
+        self._brokers, self._topics, self._partitions = (
+            broker.brokers, broker.topics, broker.partitions,
+        )  # fmt: skip
+        self._changes, self._group_commit = broker.changes, broker.group_commit
+        self._cleaner, self._moves = broker.cleaner, broker.moves
+        self._fs, self._now_ms = broker.fs, broker.clock.now_ms
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
@@ -160,10 +127,11 @@ class Handovers:
             if not topic.record.leaders:
                 continue
             for log in topic.logs:
-                target = self._brokers.get(topic.record.leaders[log.partition].target)
+                leader = topic.record.leaders[log.partition]
+                target = self._brokers.get(leader.target)
                 if target is None or target is self._brokers.own:
                     continue
-                if self._is_here(target.node_id) or self._followers.is_near(log, target.node_id):
+                if self._is_here(target.node_id) or self._followers.is_near(log, leader):
                     due[log] = target.node_id
         return due
 
@@ -202,44 +170,49 @@ class Handovers:
         """Close logs, and let others lead their partitions, within a change."""
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
+        copies = self._copies({log: given[log] for log in logs})
+        logs = [log for log in logs if log in copies or self._is_here(given[log])]
+        # From here to the outcome memory follows no change: it would open the logs again.
         self._topics.give_up(logs)
-        copied = {log: given[log] for log in logs if not self._is_here(given[log])}
-        if copied:  # then all of them are
+        if copies:  # then all of them are copied
             await self._flush(logs)
-            logs = await self._followers.until_copied(copied, _COPY_PATIENCE_S)
-        epochs = {log: log.leader_epoch + 1 for log in copied}
-        closed = await self._close(logs, epochs)
-        left = {(log.topic_id, log.partition): one for log, one in closed.items()}
-        targets = {(log.topic_id, log.partition): given[log] for log in closed}
-        is_known = await self._commit({key: (targets[key], one) for key, one in left.items()})
-        kept = {key: one for key, one in left.items() if self._topics.leads(*key)}
-        await self._topics.take_back(kept if is_known else left)
+            logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
+        closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
+        self._topics.note_left({_key(log): one for log, one in closed.items()})
+        # Where no log is closed there is nothing to learn.
+        is_known = not closed or await self._commit(
+            {
+                _key(log): Handover(given[log], _elsewhere(left), copies[log].move)
+                if log in copies
+                else Handover(given[log], left)
+                for log, left in closed.items()
+            }
+        )
+        if not self._topics.has_resigned:
+            await self._topics.restore()
         if not is_known:
             return 0
-        gone = [log for log in closed if (log.topic_id, log.partition) not in kept]
-        if copied:
-            await self._remove(gone)
-        return len(gone)
+        if copies:
+            await self._remove([log for log in closed if not self._topics.is_here(*_key(log))])
+        return sum(not self._topics.leads(*_key(log)) for log in closed)
 
-    async def _commit(self, given: Mapping[Partition, tuple[int, LeftLog]]) -> bool:
+    def _copies(self, given: Mapping[Log, int]) -> dict[Log, Leader]:
+        """Return the logs that are still to move to other hosts, with their targets."""
+        found = {}
+        for log, node_id in given.items():
+            leader = self._topics.leader_of(*_key(log))
+            if leader and leader.target == node_id and not self._is_here(node_id):
+                found[log] = leader
+        return found
+
+    async def _commit(self, given: Mapping[Partition, Handover]) -> bool:
         """Name the new leaders in the catalog; return whether the outcome is known."""
-        for _ in range(_ATTEMPTS_MAX):
-            is_current, in_doubt = True, False
-            try:
-                await self._store.hand_over(self._brokers.own.node_id, given)
-            except OutOfDate:
-                is_current = False
-            except MetadataError as error:
-                logger.error("could not hand over partitions: %s", error)
-                in_doubt = True
-            is_known = await self._learn_outcome(in_doubt=in_doubt)
-            if is_current or not is_known:
-                return is_known
-            # Another broker may have cancelled a move, and the copy is being removed.
-            given = {
-                key: one for key, one in given.items() if self._topics.target_of(*key) == one[0]
-            }
-        return True
+        try:
+            await self._store.hand_over(self._brokers.own.node_id, given)
+        except MetadataError as error:
+            logger.error("could not hand over partitions: %s", error)
+            return await self._learn_outcome(in_doubt=True)
+        return await self._learn_outcome(in_doubt=False)
 
     async def _learn_outcome(self, *, in_doubt: bool) -> bool:
         """Follow the catalog to the outcome of a handover; return whether it is known.
@@ -285,8 +258,7 @@ class Handovers:
                 None, _close_all, self._fs, home, own, epochs, failures
             )
             for log in found:
-                home.logs.pop((log.topic, log.partition), None)
-                home.forget_offsets((log.topic, log.partition))
+                self._partitions.release(log)
             left |= found
             try:
                 await loop.run_in_executor(None, home.store, home.take_checkpoints())
@@ -300,17 +272,26 @@ class Handovers:
 
     async def _remove(self, gone: Sequence[Log]) -> None:
         """Remove the files of logs that another host has now; the next start does it, too."""
-        loop = asyncio.get_running_loop()
         for log in gone:
             home = self._partitions.home_of(log)
             try:
-                path = await loop.run_in_executor(None, home.vacate, log.directory.name)
+                path = await self._partitions.vacate(home, log.directory.name)
             except StorageError as error:
                 logger.error("could not remove a log that has moved log=%s: %s", log.name, error)
                 continue
-            removed_ms = self._now_ms() + log.config.file_delete_delay_ms
-            home.schedule_removal([path], removed_ms)
-            logger.info("moved to another host log=%s end=%d", log.name, log.log_end_offset)
+            home.schedule_removal([path], self._now_ms() + log.config.file_delete_delay_ms)
+
+
+def _key(log: Log) -> Partition:
+    return log.topic_id, log.partition
+
+
+def _elsewhere(left: LeftLog) -> LeftLog:
+    """Return how a copy is left on another host.
+
+    The cleaner begins again there: the copy may have records that were removed here since.
+    """
+    return replace(left, cleaner_offset=None, is_clean=False)
 
 
 def _close_all(
@@ -331,10 +312,11 @@ def _close_all(
             failures[log] = error
             continue
         log.is_handed_over = True
-        # The cleaner of another host begins again: a copy may have records removed here since.
-        cleaned = None if log in epochs else home.cleaner_offsets.get((log.topic, log.partition))
         left[log] = LeftLog(
-            log.recovery_point, log.log_start_offset, cleaned, is_clean=log not in epochs
+            log.recovery_point,
+            log.log_start_offset,
+            home.cleaner_offsets.get((log.topic, log.partition)),
+            is_clean=True,
         )
     return left
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 
@@ -13,9 +12,7 @@ class Throttle:
     next one waits for longer.
     """
 
-    def __init__(
-        self, rate: Callable[[], int], now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, rate: Callable[[], int], now_s: Callable[[], float]) -> None:
         """`rate` returns the present rate in bytes a second."""
         self._rate, self._now_s = rate, now_s
         self._budget = 0.0

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
 from odradek.broker.topics.names import INTERNAL
@@ -51,10 +51,15 @@ class FollowingTopics(LiveTopics):
         topic = self._by_id.get(topic_id)
         return topic is not None and self._leads(topic.record, number)
 
-    def target_of(self, topic_id: bytes, number: int) -> int:
-        """Return the broker that is to lead a partition, NO_LEADER without one."""
+    def is_here(self, topic_id: bytes, number: int) -> bool:
+        """Return whether this host has the files of a partition, also while no broker leads it."""
+        leader = self.leader_of(topic_id, number)
+        return leader is not None and leader.host == self._brokers.own.host
+
+    def leader_of(self, topic_id: bytes, number: int) -> Leader | None:
+        """Return the leader of a partition as it was stored last, None if there is no such one."""
         topic = self._by_id.get(topic_id)
-        return NO_LEADER if topic is None else topic.record.leaders[number].target
+        return None if topic is None else topic.record.leaders[number]
 
     def give_up(self, logs: Sequence[Log]) -> None:
         """Stop leading some partitions at once; their logs stay, for `restore`."""
@@ -94,14 +99,9 @@ class FollowingTopics(LiveTopics):
                 self._publish(restored)
                 self._leaders_changed(restored)
 
-    async def take_back(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
-        """Lead again the partitions that could not be handed over, unless all are given up.
-
-        `left` are the states in which their logs are closed.
-        """
+    def note_left(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
+        """Note how logs were closed, until others lead their partitions."""
         self._left_here.update(left)
-        if not self._has_resigned:
-            await self.restore()
 
     def higher_epochs(self) -> dict[tuple[bytes, int], int]:
         """Return the epochs of logs that are later than the store has them.
@@ -122,7 +122,7 @@ class FollowingTopics(LiveTopics):
 
     def note_targets(self, targets: Mapping[tuple[bytes, int], int]) -> None:
         """Note that the store has these targets now."""
-        self._note({key: replace(self._leader(key), target=one) for key, one in targets.items()})
+        self._note({key: self._leader(key).with_target(one) for key, one in targets.items()})
 
     def _leader(self, key: tuple[bytes, int]) -> Leader:
         topic_id, number = key
@@ -185,8 +185,7 @@ class FollowingTopics(LiveTopics):
             if number >= len(known.partitions)
             or known.record.leaders[number] != record.leaders[number]
         ]
-        for number in changed:  # others may have had the log meanwhile
-            self._left_here.pop((record.topic_id, number), None)
+        self._forget_left(known, record, changed)
         if self.finish_copies is not None:
             led = [(record.topic_id, one) for one in changed if self._leads(record, one)]
             self._left_here |= await self.finish_copies(led)
@@ -205,6 +204,20 @@ class FollowingTopics(LiveTopics):
             for resigned in self.on_resigned:
                 resigned(lost)
         self._leaders_changed(topic)
+
+    def _forget_left(
+        self, known: Topic, record: TopicRecord, changed: Sequence[int]
+    ) -> None:
+        """Forget how this broker has left logs that others may have had meanwhile."""
+        for number in changed:
+            key = record.topic_id, number
+            if key not in self._left_here:
+                continue
+            old, new = known.record.leaders[number], record.leaders[number]
+            is_led_alike = (old.node_id, old.epoch) == (new.node_id, new.epoch)
+            is_here = new.host == self._brokers.own.host
+            if not is_here or (self.left_logs is not None and not is_led_alike):
+                del self._left_here[key]
 
     async def _lose(self, topic: Topic) -> None:
         self._withdraw(topic)

@@ -95,12 +95,23 @@ class Partitions:
             if self._idle.get(home.path / name) == record.topic_id
         ]
 
-    async def remove_stray(self, home: LogDirectory, name: str) -> None:
-        """Remove the files of a partition that is not open. Raises StorageError."""
-        del self._idle[home.path / name]
+    def release(self, log: Log) -> None:
+        """Forget a log that was closed for another broker; it may be opened here again."""
+        home = self.home_of(log)
+        home.logs.pop((log.topic, log.partition), None)
+        home.forget_offsets((log.topic, log.partition))
+        if not isinstance(home, SharedLogDirectory):  # there, each open() looks at the disk
+            self._idle[log.directory] = log.topic_id
+
+    async def vacate(self, home: LogDirectory, name: str) -> Path:
+        """Rename the directory of a partition that another host has; return the new path.
+
+        It is to be removed. Raises StorageError.
+        """
         path = await asyncio.to_thread(home.vacate, name)
-        await asyncio.to_thread(home.remove, [path])
-        logger.info("removed a log that has moved to another host path=%s", home.path / name)
+        self._idle.pop(home.path / name, None)
+        logger.info("removes a log that has moved to another host path=%s", home.path / name)
+        return path
 
     def add(self, home: LogDirectory) -> None:
         """Begin to use a log directory."""

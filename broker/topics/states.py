@@ -72,6 +72,18 @@ class Wanted:
         return f"{self.record.name}-{self.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A partition that a broker is to lead, and how its log was left for it.
+
+    One of another host has a copy, made for the move of this number; -1 stands for no copy.
+    """
+
+    node_id: int
+    left: LeftLog
+    move: int = -1
+
+
 def leaderless(one: Partition, record: TopicRecord) -> RemotePartition:
     """Return a partition of a topic without a leader."""
     leader = replace(record.leaders[one.partition], node_id=NO_LEADER)

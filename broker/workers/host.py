@@ -30,6 +30,7 @@ from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.directories import open_directories, refuse_kafkas
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.checkpoints import LeftLog, TopicPartition
+from odradek.storage.copied_log import has_moved
 from odradek.storage.files import FileSystem
 from odradek.storage.meta_properties import read_directory_id
 from odradek.storage.shared_directory import (
@@ -84,6 +85,7 @@ class Host:
         def work(engine: Engine, connection: Connection) -> Sequence[changes.Change]:
             statements = HostStatements(connection)
             doomed = self._delete_remains(statements)
+            self._remove_moved(statements)
             spreading = spread(connection, engine, self._id, node_ids, left)
             return [*map(changes.topic, doomed), *spreading]
 
@@ -148,6 +150,21 @@ class Host:
         statements.finish_deletion(gone)
         statements.note_removed(self._id, topic_ids)
         return gone
+
+    def _remove_moved(self, statements: HostStatements) -> None:
+        """Remove the files of partitions that other hosts have: the last stop came first."""
+        leaders = {
+            (record.topic_id, number): leader
+            for record in statements.topics()
+            for number, leader in enumerate(record.leaders)
+            if leader.host != self._id
+        }
+        for directory in self._directories:
+            for (topic, number), topic_id in directory.partitions_at_start.items():
+                leader = leaders.get((topic_id or b"", number))
+                name = f"{topic}-{number}"
+                if leader and has_moved(self._fs, directory.path / name, leader.epoch):
+                    directory.remove([directory.vacate(name)])
 
     def _left(self) -> Mapping[int | None, Left]:
         """Return the states in which earlier brokers have left their logs."""

@@ -21,6 +21,7 @@ from odradek.broker.metadata.members import NO_LEADER, Leader, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.placement import spread_evenly
+from odradek.broker.topics.states import Handover
 from odradek.config.resolution import Layer, Source
 from odradek.config.workers import worker_layer
 from odradek.storage.checkpoints import LeftLog
@@ -141,7 +142,10 @@ def test_a_broker_that_has_come_back_is_to_get_its_share(catalog: Catalog) -> No
 
 def test_partitions_change_hands_only_from_their_leader(catalog: Catalog) -> None:
     catalog.join(1, 2)
-    given = {(bytes(16), number): (Member(1, HOST, None, ()), CLOSED) for number in (0, 1)}
+    given = {
+        (bytes(16), number): (Member(1, HOST, None, ()), Handover(1, CLOSED))
+        for number in (0, 1)
+    }
     changed = catalog.engine.transact(lambda to: HostStatements(to).hand_over(2, given))
     assert changed == [(bytes(16), 1)]
     assert catalog.left()[1] == CLOSED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,14 @@ def test_changes_of_others_wait_until_a_broker_has_loaded_its_topics(tmp_path: P
             await at(first, world, one.topics.create([NewTopic(name, 2)]))
         await ended(world)
         world.kill(second, loses_power=False)
-        world.catalog.loads_slowly = True
+        delay_of = world.loop.delay_of
+
+        def load_slowly(executor: ThreadPoolExecutor) -> float | None:
+            is_load = executor._thread_name_prefix == "load"
+            is_second = world.loop.current is second.process
+            return 5.0 if is_load and is_second else delay_of(executor)
+
+        world.loop.delay_of = load_slowly
         world.start(second)
         await until(lambda: hasattr(second.broker, "topics"))
         topic = one.topics.get("b")
@@ -270,12 +278,12 @@ def test_a_change_that_cannot_follow_the_others_is_refused_with_the_reason(
         news = two.store.news  # type: ignore[union-attr]
 
         async def away() -> None:
-            world.catalog.away_until_s = world.loop.time() + 0.5
+            world.catalog.away_until_s = world.loop.time() + 5.0
             return await news()  # type: ignore[return-value]
 
         two.store.news = away  # type: ignore[union-attr, method-assign, assignment]
         client = Client("c", world.ports, world.chance, world.history)
-        client._timeout_s = 10.0
+        client._timeout_s = 60.0
         (answer,) = (await client.ask(2, creating("u"), 7)).topics
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "session" in answer.error_message or "away" in answer.error_message

@@ -15,6 +15,7 @@ import pytest
 from odradek.broker.catalog import store
 from odradek.broker.catalog.membership import Membership
 from odradek.broker.fetch import plans
+from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.transactions.remote import RemoteTransactions
 from odradek.storage.producers import ProducerStates
@@ -91,6 +92,21 @@ def write_no_markers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteTransactions, "write", write)
 
 
+def hand_over_early(patch: pytest.MonkeyPatch) -> None:
+    """A leader does not wait until another host has copied the end of a log."""
+    patch.setattr(Followers, "_has_all", lambda self, log, node_id: True)
+
+
+def take_copies_for_complete(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes each copy for complete."""
+    note = Followers.note
+
+    def complete(self: Any, log: Any, node_id: int, copy_number: int, offset: int) -> Any:
+        return note(self, log, node_id, 0, log.log_end_offset)
+
+    patch.setattr(Followers, "note", complete)
+
+
 @pytest.mark.parametrize(
     ("mistake", "problem"),
     [
@@ -100,6 +116,8 @@ def write_no_markers(patch: pytest.MonkeyPatch) -> None:
         (sync_no_log, "lost: "),
         (forget_sequences, "twice: "),
         (forget_aborted, "aborted: "),
+        (hand_over_early, "lost: "),
+        (take_copies_for_complete, "lost: |stuck"),
         (write_no_markers, "stuck: the final reads|atomic: "),
     ],
     ids=lambda one: getattr(one, "__name__", ""),

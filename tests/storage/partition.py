@@ -53,6 +53,7 @@ def make_batch(
     producer: tuple[int, int, int] | None = None,
     base_offset: int = 0,
     leader_epoch: int = 0,
+    is_transactional: bool = False,
 ) -> bytes:
     """Encode a batch as a client would; `producer` is (id, epoch, base sequence)."""
     if isinstance(timestamps, int):
@@ -69,6 +70,7 @@ def make_batch(
         producer_epoch=epoch,
         base_sequence=sequence,
         leader_epoch=leader_epoch,
+        transactional=is_transactional,
     )
 
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.loop.garbage import uncollected
+from odradek.broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.cluster.admin import Admin
 from tests.simulation.cluster.checker import check
 from tests.simulation.cluster.clients import Client, Unanswered
 from tests.simulation.cluster.consumers import Reader, find_committed, read_all
 from tests.simulation.cluster.history import History, Outcome, Place
+from tests.simulation.cluster.movers import Mover
 from tests.simulation.cluster.nemesis import Nemesis
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.producers import (
@@ -29,7 +31,7 @@ from tests.simulation.cluster.producers import (
     PlainProducer,
     TransactionalProducer,
 )
-from tests.simulation.cluster.world import World
+from tests.simulation.cluster.world import SETTINGS, World
 from tests.simulation.ledger import check_indexes
 from tests.support.requests import creatable, creating
 
@@ -146,8 +148,16 @@ class Simulation:
             *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(2)),
             PlainProducer(self._client("plain"), places),
             *(Admin(self._client(f"admin{n}")) for n in range(2)),
+            Mover(self._client("mover"), self._movable()),
         ]
         return [one.run(lambda: self._is_over) for one in (*readers, *transactional, *others)]
+
+    def _movable(self) -> dict[str, int]:
+        """Return the topics whose partitions move, and their numbers of partitions."""
+        of_transactions = int(SETTINGS["transaction.state.log.num.partitions"])
+        of_groups = int(SETTINGS["offsets.topic.num.partitions"])
+        own = {CONSUMER_OFFSETS: of_groups, TRANSACTION_STATE: of_transactions}
+        return {TOPIC: len(self.places), **own}
 
     async def _create_topic(self) -> None:
         client = self._client("creator")
@@ -206,6 +216,10 @@ class Simulation:
         ):
             self.survey.counts[name] = sum(one.outcome is Outcome.DONE for one in some)
         self.survey.counts["read"] = len(world.history.reads)
+        leaders: dict[object, set[int]] = {}
+        for led in world.history.led:
+            leaders.setdefault(led.partition, set()).add(led.node_id)
+        self.survey.counts["moved"] = sum(len(one) - 1 for one in leaders.values())
 
     def _client(self, name: str) -> Client:
         source = random.Random(self._source.getrandbits(32))
