@@ -13,6 +13,8 @@ import pytest
 
 from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.metadata.store import Metadata
+from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
 from odradek.broker.topics.states import RemotePartition
 from odradek.protocol.errors import ErrorCode
@@ -201,6 +203,35 @@ def test_changes_of_others_wait_until_a_broker_has_loaded_its_topics(tmp_path: P
         await at(first, world, one.topics.delete([topic.topic_id]))
         assert not second.is_ready, "it was quicker than the changes"
         await ended(world)
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def test_changes_of_others_wait_while_a_broker_deletes_remains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It follows them once its topics are loaded: before, there is nothing to change."""
+    delete_remains = FollowingTopics.delete_remains
+    begun: list[object] = []
+
+    async def slowly(topics: FollowingTopics, metadata: Metadata) -> None:
+        begun.append(topics)
+        await asyncio.sleep(LEASE_S / 2)
+        await delete_remains(topics, metadata)
+
+    async def scene(world: World) -> None:
+        one, _ = await started(world)
+        first, second = world.machines.values()
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await ended(world)
+        world.kill(second, loses_power=False)
+        monkeypatch.setattr(FollowingTopics, "delete_remains", slowly)
+        world.start(second)
+        await until(lambda: begun)
+        change = one.topics.alter_configs({"t": lambda _: {"retention.ms": "7"}})
+        await at(first, world, change)
+        await ended(world)
+        assert broker_of(second).topics.get("t").config.retention_ms == 7  # type: ignore[union-attr]
 
     passed(play(0, tmp_path, 2, scene))
 
