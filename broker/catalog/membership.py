@@ -77,7 +77,7 @@ class Membership:
         self._resuming.set_result(None)
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
-        changes.follow = self._follow
+        changes.follow, changes.refuse = self._follow, self._refuse
         brokers.lease.on_end = self._suspend
 
     @property
@@ -223,6 +223,9 @@ class Membership:
             self._brokers.follow((one.member for one in news.sessions), news.absent)
         await self._apply(news)
         self._store.advance(revision, change_id)
+
+    def _refuse(self, error: MetadataError) -> None:
+        self._store.refusal = error
 
     # --- troubles -------------------------------------------------------------------------------
 

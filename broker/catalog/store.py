@@ -33,6 +33,7 @@ from odradek.broker.catalog.sessions import (
     renew_session,
 )
 from odradek.broker.catalog.statements import CatalogStatements, Partition
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
@@ -75,6 +76,8 @@ class CatalogStore:
         # The revision that memory has, and the id of its change.
         self._known = 0, ""
         self.session_epoch = 0
+        # Refuses the next change: memory could not be brought up to date.
+        self.refusal: MetadataError | None = None
 
     @property
     def revision(self) -> int:
@@ -357,6 +360,9 @@ class CatalogStore:
     async def _change(
         self, work: Callable[[CatalogStatements], T], changed: Iterable[Change]
     ) -> T:
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
         made, removed, known = frozenset(self._made), frozenset(self._removed), self._known
 
         def transact(connection: Connection) -> tuple[T, int, str]:
