@@ -97,8 +97,7 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():
-            database = self._database or self._open()
-            database.execute(begin)
+            database = self._begin(begin)
             try:
                 result = work(_Translating(database))
                 database.execute("COMMIT")
@@ -107,6 +106,18 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
                     database.execute("ROLLBACK")
                 raise
             return result
+
+    def _begin(self, begin: str) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._database is not None:
+            try:
+                self._database.execute(begin)
+            except psycopg.OperationalError:
+                self.close()  # lost since it was used last: nothing of this work was done on it
+            else:
+                return self._database
+        database = self._open()
+        database.execute(begin)
+        return database
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         # Transactions begin and end with visible statements. Statements are not prepared, so that
