@@ -120,9 +120,11 @@ class CatalogStore:
         With `shares_host` it is one of several brokers of the host, and takes those it led last.
         Raises MetadataError while its node id is in use.
         """
+        known = self._known
 
         def work(connection: Connection) -> int:
             refuse_exported(connection, self.address)
+            changes.check_past(connection, self.address, known)
             statements = CatalogStatements(connection)
             gone = close_others(connection, self._engine, member, shares_host=shares_host)
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
@@ -140,8 +142,7 @@ class CatalogStore:
     async def leave(self, node_id: int) -> None:
         """Close the session of this broker; nobody leads its partitions until it comes back."""
 
-        def work(connection: Connection) -> None:
-            check_session(connection, self.session_epoch)
+        def work(connection: Connection, _: int) -> None:
             close_session(connection, self._engine, self.session_epoch)
             statements = CatalogStatements(connection)
             statements.note_partitions_made(self._made)
@@ -149,15 +150,21 @@ class CatalogStore:
             topic_ids = statements.withdraw_leader(node_id)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
 
-        await self._main.transact(work)
+        await self._transact(self._main, work)
         self.session_epoch = 0
 
     async def renew(self, lease_ms: int) -> None:
-        """Extend the lease of the session. Raises SessionClosed."""
-        epoch = self.session_epoch
-        await self._side.touch(
-            lambda connection: renew_session(connection, self._engine, epoch, lease_ms)
-        )
+        """Extend the lease of the session. Raises SessionClosed, and WentBack.
+
+        In a stale copy the session may be open that is closed by a change which the copy lacks.
+        """
+        epoch, known = self.session_epoch, self._known
+
+        def work(connection: Connection) -> None:
+            changes.check_past(connection, self.address, known)
+            renew_session(connection, self._engine, epoch, lease_ms)
+
+        await self._side.touch(work)
 
     async def expel(self) -> Sequence[Member]:
         """Close the sessions whose leases have ended; return their brokers."""
@@ -165,8 +172,7 @@ class CatalogStore:
         def overdue(connection: Connection) -> bool:
             return bool(expired_sessions(connection, self._engine))
 
-        def work(connection: Connection) -> Sequence[Member]:
-            check_session(connection, self.session_epoch)
+        def work(connection: Connection, _: int) -> Sequence[Member]:
             statements = CatalogStatements(connection)
             expired = expired_sessions(connection, self._engine)
             topic_ids: list[bytes] = []
@@ -179,7 +185,7 @@ class CatalogStore:
 
         if not await self._side.read(overdue):
             return ()
-        return await self._side.transact(work)
+        return await self._transact(self._side, work)
 
     async def members(self) -> tuple[Member, ...]:
         """Return the brokers with open sessions."""
@@ -194,7 +200,8 @@ class CatalogStore:
         def work(connection: Connection) -> tuple[Metadata, int, str]:
             statements = CatalogStatements(connection)
             metadata = replace(statements.load(), removals=statements.removals(self._host))
-            return metadata, *self._head(connection)
+            revision = changes.revision_of(connection)
+            return metadata, revision, changes.id_of(connection, revision) or ""
 
         metadata, revision, change_id = await self._main.read(work)
         self._known = revision, change_id
@@ -205,29 +212,23 @@ class CatalogStore:
 
     async def has_news(self) -> bool:
         """Return whether others have changed the metadata. Raises WentBack."""
-
         known = self._known  # the thread must not see one that memory gets meanwhile
-
-        def work(connection: Connection) -> bool:
-            revision, _ = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
-            return revision != known[0]
-
-        return await self._side.read(work)
+        return await self._side.read(
+            lambda connection: changes.check_past(connection, self.address, known) != known[0]
+        )
 
     async def news(self) -> tuple[int, str, News] | None:
         """Return the revision of the catalog and the changes up to it, None without changes.
 
         The caller puts them into memory, then calls `advance`. Raises WentBack.
         """
-
         known = self._known
 
         def work(connection: Connection) -> tuple[int, str, News] | None:
-            revision, change_id = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
+            revision = changes.check_past(connection, self.address, known)
             if revision == known[0]:
                 return None
+            change_id = changes.id_of(connection, revision) or ""
             return revision, change_id, changes.read(connection, known[0])
 
         return await self._side.read(work)
@@ -252,8 +253,7 @@ class CatalogStore:
         another copy than the one of the present move.
         """
 
-        def work(connection: Connection) -> Sequence[Partition]:
-            check_session(connection, self.session_epoch)
+        def work(connection: Connection, _: int) -> Sequence[Partition]:
             present = {one.member.node_id: one.member for one in open_sessions(connection)}
             possible = {
                 key: (present[one.node_id], one)
@@ -265,7 +265,7 @@ class CatalogStore:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))
             return changed
 
-        return await self._main.transact(work)
+        return await self._transact(self._main, work)
 
     async def wait_for_changes(self) -> None:
         """Return once no change of this broker is under way, also one whose answer is lost."""
@@ -342,13 +342,16 @@ class CatalogStore:
         await self._change(lambda to: to.unregister(node_id), (changes.SESSIONS,))
 
     async def allocate_producer_ids(self, count: int) -> int:
-        """Reserve a block; no decision by memory depends on it, so the revision stays."""
+        """Reserve a block.
 
-        def work(connection: Connection) -> int:
-            check_session(connection, self.session_epoch)
+        It counts as a change, so that a copy of the database that lacks it is known as stale.
+        """
+
+        def work(connection: Connection, _: int) -> int:
+            self._note(connection, ())
             return CatalogStatements(connection).allocate_producer_ids(count)
 
-        return await self._main.transact(work)
+        return await self._transact(self._main, work)
 
     async def close(self) -> None:
         """Close the database."""
@@ -363,13 +366,10 @@ class CatalogStore:
         refusal, self.refusal = self.refusal, None
         if refusal is not None:
             raise refusal
-        made, removed, known = frozenset(self._made), frozenset(self._removed), self._known
+        made, removed, known = frozenset(self._made), frozenset(self._removed), self._known[0]
 
-        def transact(connection: Connection) -> tuple[T, int, str]:
-            check_session(connection, self.session_epoch)
-            revision, _ = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
-            if revision != known[0]:
+        def transact(connection: Connection, present: int) -> tuple[T, int, str]:
+            if present != known:
                 raise OutOfDate
             statements = CatalogStatements(connection)
             result = work(statements)
@@ -377,17 +377,27 @@ class CatalogStore:
             statements.note_removed(self._host, removed)
             return result, *self._note(connection, changed)
 
-        result, revision, change_id = await self._main.transact(transact)
+        result, revision, change_id = await self._transact(self._main, transact)
         self.advance(revision, change_id)
         self._made -= made
         self._removed -= removed
         return result
 
+    async def _transact(self, line: Line, work: Callable[[Connection, int], T]) -> T:
+        """Run work alone while the session is open; it gets the revision of the catalog.
+
+        Raises SessionClosed, and WentBack.
+        """
+        epoch, known = self.session_epoch, self._known
+
+        def checked(connection: Connection) -> T:
+            revision = changes.check_past(connection, self.address, known)
+            check_session(connection, epoch)
+            return work(connection, revision)
+
+        return await line.transact(checked)
+
     def _note(self, connection: Connection, changed: Iterable[Change]) -> tuple[int, str]:
         """Count a change, and name the rows that it concerns; return its revision and id."""
         change_id = self._new_id()
         return changes.note(connection, change_id, changed), change_id
-
-    def _head(self, connection: Connection) -> tuple[int, str]:
-        ((revision,),) = connection.execute("SELECT number FROM revision")
-        return revision, changes.id_of(connection, revision) or ""
