@@ -144,7 +144,7 @@ class Membership:
                 self._recovered()
                 self._extend(began)
                 self._resume_soon()
-                for member in await self._store.expel():
+                for member in await self._store.expel(self.lease_ms):
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)

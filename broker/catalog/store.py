@@ -11,6 +11,7 @@ changes of the others, then decides again. So no decision rests on metadata that
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -27,11 +28,11 @@ from odradek.broker.catalog.sessions import (
     check_session,
     close_others,
     close_session,
-    expired_sessions,
     open_session,
     open_sessions,
     renew_session,
 )
+from odradek.broker.catalog.silences import Silences, close_silent, open_leases
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
@@ -76,6 +77,7 @@ class CatalogStore:
         # The revision that memory has, and the id of its change.
         self._known = 0, ""
         self.session_epoch = 0
+        self._silences = Silences()
         # Refuses the next change: memory could not be brought up to date.
         self.refusal: MetadataError | None = None
 
@@ -166,25 +168,23 @@ class CatalogStore:
 
         await self._side.touch(work)
 
-    async def expel(self) -> Sequence[Member]:
-        """Close the sessions whose leases have ended; return their brokers."""
+    async def expel(self, lease_ms: int) -> Sequence[Member]:
+        """Close the sessions that are silent; return their brokers.
 
-        def overdue(connection: Connection) -> bool:
-            return bool(expired_sessions(connection, self._engine))
+        `lease_ms` is the length of this broker's own lease.
+        """
+        leases = await self._side.read(lambda connection: open_leases(connection, self._engine))
+        now_s = asyncio.get_running_loop().time()
+        silent = self._silences.silent(leases, now_s, lease_ms)
+        if not silent:
+            return ()
 
         def work(connection: Connection, _: int) -> Sequence[Member]:
-            statements = CatalogStatements(connection)
-            expired = expired_sessions(connection, self._engine)
-            topic_ids: list[bytes] = []
-            for session in expired:
-                close_session(connection, self._engine, session.epoch)
-                topic_ids += statements.withdraw_leader(session.member.node_id)
-            if expired:
+            members, topic_ids = close_silent(connection, self._engine, silent)
+            if members:
                 self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
-            return [session.member for session in expired]
+            return members
 
-        if not await self._side.read(overdue):
-            return ()
         return await self._transact(self._side, work)
 
     async def members(self) -> tuple[Member, ...]:
