@@ -7,8 +7,9 @@ import errno
 import logging
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,37 @@ from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.store import Metadata, Resource, ResourceType, TopicRecord
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from odradek.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import Client, batch, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, create_at, known_everywhere, member
 from tests.broker.web import get, request
 from tests.support.postgresql import Postgresql, running
-from tests.support.requests import creatable, creating, fetching, producing
+from tests.support.requests import creatable, creating, describing, fetching, producing
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -157,6 +177,114 @@ async def test_brokers_serve_until_their_sessions_end_when_the_database_is_read_
             assert not await produce(there, "t")
             assert (await create_by(there, "u"))[0] == ErrorCode.NONE
         await known_everywhere(brokers, "u")
+
+
+STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+# Their answers have no message, or clients do not show it. Clients try again after these, too.
+WITHOUT_CAUSE = {
+    "InitProducerId": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "Metadata": STORAGE_ERROR,
+    "FindCoordinator": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def _changes() -> Mapping[str, tuple[Any, int]]:
+    """Return a request of each kind that changes the metadata, and its version."""
+    topic = AlterConfigsResource(
+        resource_type=ResourceType.TOPIC,
+        resource_name="t",
+        configs=[AlterableConfig(name=SETTING, config_operation=0, value="5")],
+    )
+    own = AlterConfigsResource(
+        resource_type=ResourceType.BROKER,
+        resource_name="",
+        configs=[AlterableConfig(name="log.cleaner.threads", config_operation=0, value="2")],
+    )
+    group = AlterConfigsResource(
+        resource_type=ResourceType.GROUP,
+        resource_name="g",
+        configs=[
+            AlterableConfig(
+                name="consumer.session.timeout.ms", config_operation=0, value="50000"
+            )
+        ],
+    )
+    acl = AclCreation(
+        resource_type=2, resource_name="t", resource_pattern_type=3, principal="User:a",
+        host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+    quota = EntryData(
+        entity=[EntityData(entity_type="user", entity_name="a")],
+        ops=[OpData(key="consumer_byte_rate", value=1e6, remove=False)],
+    )
+    user = ScramCredentialUpsertion(
+        name="a", mechanism=1, iterations=4_096, salt=b"salt", salted_password=b"p" * 32
+    )
+    feature = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=3)
+    doomed = DeleteTopicState(name="t")
+    larger = CreatePartitionsTopic(name="t", count=7, assignments=None)
+    return {
+        "CreateTopics": (creating("u"), 7),
+        "CreatePartitions": (
+            CreatePartitionsRequest(topics=[larger], timeout_ms=60_000, validate_only=False),
+            3,
+        ),
+        **{
+            f"IncrementalAlterConfigs of a {name}": (
+                IncrementalAlterConfigsRequest(resources=[one], validate_only=False),
+                1,
+            )
+            for name, one in (("topic", topic), ("broker", own), ("group", group))
+        },
+        "CreateAcls": (CreateAclsRequest(creations=[acl]), 3),
+        "AlterClientQuotas": (AlterClientQuotasRequest(entries=[quota], validate_only=False), 1),
+        "AlterUserScramCredentials": (
+            AlterUserScramCredentialsRequest(deletions=[], upsertions=[user]),
+            0,
+        ),
+        "UpdateFeatures": (UpdateFeaturesRequest(feature_updates=[feature]), 1),
+        "InitProducerId": (
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4,
+        ),
+        "Metadata": (describing("created", creates=True), 12),
+        "FindCoordinator": (FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),
+        "DeleteTopics": (DeleteTopicsRequest(topics=[doomed], timeout_ms=60_000), 6),
+    }
+
+
+def _refusals(value: Any) -> Iterator[Any]:
+    """Find the parts of an answer that have an error code other than 0."""
+    for field in fields(value):
+        part = getattr(value, field.name)
+        if field.name == "error_code" and part:
+            yield value
+        elif isinstance(part, list):
+            for one in filter(is_dataclass, part):
+                yield from _refusals(one)
+
+
+@on_uvloop
+async def test_each_kind_of_change_is_refused_with_the_cause_and_made_later(
+    tmp_path: Path, postgresql: Postgresql, new_database: str
+) -> None:
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    name = new_database.rpartition("/")[2]
+    async with member(tmp_path, new_database, 1, {**SLOW, **rights}) as one:
+        await create(one, "t")
+        revision = one.store.revision
+        async with client(one) as there:
+            with set_for_database(postgresql, name):
+                for kind, (asked, version) in _changes().items():
+                    (refused,) = _refusals(await there.ask(asked, version=version))
+                    assert refused.error_code == WITHOUT_CAUSE.get(kind, STORAGE_ERROR), kind
+                    if kind not in WITHOUT_CAUSE:
+                        assert "read-only" in refused.error_message, kind
+            assert one.store.revision == revision
+            for asked, version in _changes().values():
+                assert not list(_refusals(await there.ask(asked, version=version)))
 
 
 # --- full ---------------------------------------------------------------------------------------
