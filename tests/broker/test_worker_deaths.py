@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from odradek.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tests.broker import doomed_workers
+from tests.broker.catalogs import new_database as new_database
+from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.doomed_workers import (
     AFTER_CLOSE,
     AFTER_COMMIT,
@@ -29,6 +34,7 @@ from tests.broker.doomed_workers import (
 from tests.broker.kafka_peer import Peer
 from tests.broker.siege import Sender, check_exactly_once, read_all
 from tests.broker.workers import Workers, workers
+from tests.support.postgresql import Postgresql
 from tests.support.requests import listing_offsets
 from tests.support.waiting import wait_until
 
@@ -39,22 +45,31 @@ IN_ORDER = {"acks": "all", "enable.idempotence": "true"}
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Workers]:
-    """Two workers, and a topic of which each leads the half."""
-    made = workers(tmp_path, 2, SETTINGS)
-    (tmp_path / "doomed").mkdir()
+@contextmanager
+def running(
+    path: Path, count: int = 2, settings: Mapping[str, str] | None = None
+) -> Iterator[Workers]:
+    """Run workers, and create a topic of which each leads a part."""
+    made = workers(path, count, {**SETTINGS, **(settings or {})})
+    (path / "doomed").mkdir()
     made.module = doomed_workers.__name__
-    made.environment = doomed_workers.environment(tmp_path / "doomed")
+    made.environment = doomed_workers.environment(path / "doomed")
     made.start()
     try:
         admin = AdminClient({"bootstrap.servers": made.bootstrap})
-        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "both have joined")
+        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == count, "all have joined")
         for future in admin.create_topics([NewTopic("t", PARTITIONS, 1)]).values():
             future.result()
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Workers]:
+    """Two workers."""
+    with running(tmp_path) as made:
+        yield made
 
 
 def leaders(broker: Workers) -> list[list[int]]:
@@ -81,27 +96,20 @@ def ask_for_all(broker: Workers, node_id: int) -> None:
     asked = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name="t", partitions=wanted)]
     )
-    with Peer(broker.ports[node_id]) as peer:
-        try:
-            answer = peer.ask(asked, 0)
-        except ConnectionError:
-            return
-        assert not answer.error_code
+    with suppress(OSError), Peer(broker.ports[node_id]) as peer:
+        peer.ask(asked, 0)
 
 
-def check_death(
-    broker: Workers, folder: Path, steps: Sequence[str], begin: Callable[[], None]
-) -> None:
-    """Let workers die at steps, beside a load; check that nothing is lost or there twice."""
+@contextmanager
+def load(broker: Workers) -> Iterator[None]:
+    """Send records while the body runs; check that all are there once, and each partition led."""
     sender = Sender("one", broker.bootstrap, "t", PARTITIONS, IN_ORDER)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         sending = thread.submit(sender.run, stop)
         try:
             wait_until(lambda: len(sender.acknowledged) > 100, "records were acknowledged")
-            doom(folder, *steps)
-            begin()
-            wait_until(lambda: not left(folder), "workers die", shown=broker.log_text)
+            yield
             wait_until(
                 lambda: all(len(found) == 1 for found in leaders(broker)),
                 "each partition has one leader",
@@ -113,6 +121,16 @@ def check_death(
     assert not sender.failed
     assert len(sender.acknowledged) == sender.number
     check_exactly_once(sender, read_all(broker.bootstrap, "t", PARTITIONS))
+
+
+def check_death(
+    broker: Workers, folder: Path, steps: Sequence[str], begin: Callable[[], None]
+) -> None:
+    """Let workers die at steps, beside a load."""
+    with load(broker):
+        doom(folder, *steps)
+        begin()
+        wait_until(lambda: not left(folder), "workers die", shown=broker.log_text)
     assert broker.log_text().count("cause=SIGKILL") >= len(steps)
 
 
@@ -141,3 +159,35 @@ def test_partitions_survive_a_worker_that_dies_as_it_takes_over_those_of_another
     check_death(
         broker, tmp_path / "doomed", (step,), lambda: broker.send(2, signal.SIGKILL)
     )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_partitions_survive_workers_that_die_at_random_moments_of_moves(
+    tmp_path: Path, seed: int
+) -> None:
+    source = random.Random(seed)
+    with running(tmp_path, 3) as broker, load(broker):
+        for _ in range(5):
+            target, victim = source.choices(list(broker.ports), k=2)
+            ask_for_all(broker, target)
+            time.sleep(source.uniform(0, 0.1))  # the moment of the death
+            before = broker.pid_of(victim)
+            broker.send(victim, signal.SIGKILL)
+            wait_until(lambda v=victim, b=before: broker.pid_of(v) != b, "it is started again")  # type: ignore[misc]
+
+
+def test_partitions_of_a_worker_that_dies_while_the_catalog_is_away_are_led_later(
+    tmp_path: Path, postgresql: Postgresql, new_database: str
+) -> None:
+    with running(tmp_path, settings={"odradek.catalog.url": new_database}) as broker:
+        with load(broker):
+            postgresql.stop()
+            try:
+                broker.send(2, signal.SIGKILL)
+                wait_until(
+                    lambda: "partitions wait for a leader broker=2" in broker.log_text(),
+                    "the supervisor cannot reach the catalog",
+                )
+            finally:
+                postgresql.start()
+        assert broker.log_text().count("started a worker broker=2") > 1
