@@ -33,6 +33,11 @@ _DEFAULTS = {
     # Of several hosts the one that takes changes; a copy that only reads is of no use.
     "target_session_attrs": "read-write",
 }
+# A change is on the disk when it is answered, also where the database's default is another.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') = 'off'"
+)
 # These do not mean that the database is away: a statement or its values are wrong.
 _WRONG = (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError)
 
@@ -125,6 +130,7 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
         database = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
             database.execute(f"SET statement_timeout = {_TIMEOUT_MS}")
+            database.execute(_DURABLE)
         except psycopg.Error:
             database.close()
             raise

@@ -480,6 +480,30 @@ async def test_changes_are_there_as_answered_when_the_database_crashes_at_commit
                 assert broker.topics.get(one.topic).config.retention_ms == value  # type: ignore[union-attr]
 
 
+@on_uvloop
+async def test_a_change_is_durable_in_a_database_that_answers_before_it_writes(
+    tmp_path: Path, postgresql: Postgresql, new_database: str
+) -> None:
+    """Its administrator has chosen so for all that is in it."""
+    name = new_database.rpartition("/")[2]
+    postgresql.execute(
+        f"ALTER DATABASE {name} SET synchronous_commit = off",
+        "ALTER SYSTEM SET wal_writer_delay = '10s'",
+        "SELECT pg_reload_conf()",
+    )
+    try:
+        async with member(tmp_path, new_database, 1, SLOW) as one:
+            async with client(one) as there:
+                assert (await create_by(there, "t"))[0] == ErrorCode.NONE
+                postgresql.stop()
+                await asyncio.to_thread(postgresql.start)
+                assert (await create_by(there, "u"))[0] == ErrorCode.NONE
+            await until(lambda: not one.problems())
+        assert {topic.name for topic in (await load(new_database)).topics} == {"t", "u"}
+    finally:
+        postgresql.execute("ALTER SYSTEM RESET wal_writer_delay", "SELECT pg_reload_conf()")
+
+
 # --- a stale copy -------------------------------------------------------------------------------
 
 
