@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -42,6 +41,8 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 IN_ORDER = {"acks": "all", "enable.idempotence": "true"}
+# Records that are acknowledged between the request for a move and a death, at most.
+MOMENTS = 100
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 
 
@@ -101,7 +102,7 @@ def ask_for_all(broker: Workers, node_id: int) -> None:
 
 
 @contextmanager
-def load(broker: Workers) -> Iterator[None]:
+def load(broker: Workers) -> Iterator[Sender]:
     """Send records while the body runs; check that all are there once, and each partition led."""
     sender = Sender("one", broker.bootstrap, "t", PARTITIONS, IN_ORDER)
     stop = threading.Event()
@@ -109,7 +110,7 @@ def load(broker: Workers) -> Iterator[None]:
         sending = thread.submit(sender.run, stop)
         try:
             wait_until(lambda: len(sender.acknowledged) > 100, "records were acknowledged")
-            yield
+            yield sender
             wait_until(
                 lambda: all(len(found) == 1 for found in leaders(broker)),
                 "each partition has one leader",
@@ -166,11 +167,12 @@ def test_partitions_survive_workers_that_die_at_random_moments_of_moves(
     tmp_path: Path, seed: int
 ) -> None:
     source = random.Random(seed)
-    with running(tmp_path, 3) as broker, load(broker):
+    with running(tmp_path, 3) as broker, load(broker) as sender:
         for _ in range(5):
             target, victim = source.choices(list(broker.ports), k=2)
             ask_for_all(broker, target)
-            time.sleep(source.uniform(0, 0.1))  # the moment of the death
+            moment = len(sender.acknowledged) + source.randrange(MOMENTS)
+            wait_until(lambda m=moment: len(sender.acknowledged) >= m, "the moment of a death")  # type: ignore[misc]
             before = broker.pid_of(victim)
             broker.send(victim, signal.SIGKILL)
             wait_until(lambda v=victim, b=before: broker.pid_of(v) != b, "it is started again")  # type: ignore[misc]
