@@ -169,10 +169,7 @@ class CatalogStore:
         await self._side.touch(work)
 
     async def expel(self, lease_ms: int) -> Sequence[Member]:
-        """Close the sessions that are silent; return their brokers.
-
-        `lease_ms` is the length of this broker's own lease.
-        """
+        """Close the sessions that are silent, by the length of a lease; return their brokers."""
         leases = await self._side.read(lambda connection: open_leases(connection, self._engine))
         now_s = asyncio.get_running_loop().time()
         silent = self._silences.silent(leases, now_s, lease_ms)
@@ -384,10 +381,7 @@ class CatalogStore:
         return result
 
     async def _transact(self, line: Line, work: Callable[[Connection, int], T]) -> T:
-        """Run work alone while the session is open; it gets the revision of the catalog.
-
-        Raises SessionClosed, and WentBack.
-        """
+        """Run work alone in the session; it gets the revision. Raises SessionClosed, WentBack."""
         epoch, known = self.session_epoch, self._known
 
         def checked(connection: Connection) -> T:
