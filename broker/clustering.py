@@ -93,7 +93,7 @@ class Clustering:
         await changes.run(load)
         if self._broker.role is None:
             await changes.run(partial(topics.finish_deletions, metadata))
-        await self._loaded()
+        await self._loaded(metadata.next_producer_id)
 
     def _start(self) -> None:
         """Begin to extend the lease and to follow the other brokers."""
@@ -133,11 +133,14 @@ class Clustering:
                         path = await self.partitions.vacate(home, name)
                         await asyncio.to_thread(home.remove, [path])
 
-    async def _loaded(self) -> None:
-        """Report the ids and epochs that the logs know, and the store does not."""
+    async def _loaded(self, next_producer_id: int) -> None:
+        """Report the ids and epochs that the logs know, and the store does not.
+
+        A shared store may be a copy that lacks the latest changes.
+        """
         broker, store = self._broker, self.store
-        if self._is_new:
-            await skip_producer_ids(store, broker.logs())
+        if self._is_new or store.is_shared:
+            await skip_producer_ids(store, broker.logs(), next_producer_id)
         if isinstance(store, SqliteMetadata):
             return
 

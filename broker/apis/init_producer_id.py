@@ -15,7 +15,7 @@ import logging
 from odradek.broker.apis.end_txn import known_error
 from odradek.broker.context import RequestContext
 from odradek.broker.coordination.effects import Producer
-from odradek.broker.errors import MetadataError, code_of
+from odradek.broker.errors import MetadataError
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.effects import Granted
@@ -64,7 +64,8 @@ async def _grant(
         return Granted(ErrorCode.NONE, await services.producer_ids.take(), 0)
     except MetadataError as error:
         logger.error("could not allocate producer ids: %s", error)
-        return Granted(code_of(error))
+        # As Kafka's RPCProducerIdManager: older Java producers end at most other errors.
+        return Granted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _refusal(context: RequestContext, transactional_id: str | None) -> ErrorCode:

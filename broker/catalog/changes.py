@@ -129,6 +129,12 @@ def read(connection: Connection, after_revision: int) -> News:
     )
 
 
+def revision_of(connection: Connection) -> int:
+    """Return the number of changes in a catalog."""
+    ((revision,),) = connection.execute("SELECT number FROM revision")
+    return int(revision)
+
+
 def id_of(connection: Connection, revision: int) -> str | None:
     """Return the id of the change that led to a revision, None when it is not there."""
     rows = connection.execute(
@@ -137,16 +143,16 @@ def id_of(connection: Connection, revision: int) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def check_past(
-    connection: Connection, address: str, revision: int, known: tuple[int, str]
-) -> None:
-    """Raise WentBack unless a catalog of some revision has the last change that a broker knows.
+def check_past(connection: Connection, address: str, known: tuple[int, str]) -> int:
+    """Return the revision of a catalog.
 
-    `known` are the revision and the id of that change.
+    Raises WentBack unless it has the last change that a broker knows, `known` by its revision and
+    its id.
     """
+    revision = revision_of(connection)
     known_revision, known_id = known
     if not known_revision:
-        return
+        return revision
     if revision - known_revision >= KEPT_CHANGES:
         raise WentBack(
             f"this broker has not followed the catalog {address} for too many changes: start it "
@@ -158,6 +164,7 @@ def check_past(
             f"own last one is {revision}. It is a stale copy: bring the current one back, or "
             "start this broker again to go on from the copy"
         )
+    return revision
 
 
 def _owner(key: str) -> Resource:

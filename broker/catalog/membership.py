@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 # Other brokers' changes are in force here within twice this time.
 _FOLLOW_S = 0.04
+# After a failure it is longer: each try is a new connection, for which the database may start a
+# process and check a password.
+_RETRY_S = 0.5
 _MS_PER_S, _NS_PER_S = 1_000, 1_000_000_000
 
 
@@ -77,7 +80,7 @@ class Membership:
         self._resuming.set_result(None)
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
-        changes.follow = self._follow
+        changes.follow, changes.refuse = self._follow, self._refuse
         brokers.lease.on_end = self._suspend
 
     @property
@@ -141,7 +144,7 @@ class Membership:
                 self._recovered()
                 self._extend(began)
                 self._resume_soon()
-                for member in await self._store.expel():
+                for member in await self._store.expel(self.lease_ms):
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)
@@ -160,6 +163,8 @@ class Membership:
 
     def _suspend(self) -> None:
         if not self._is_suspended:
+            if not self._trouble:  # a database that hangs reports nothing
+                self._trouble = f"the catalog {self._store.address} has not answered in time"
             logger.error("stopped serving, the session could not be extended: %s", self._trouble)
             self._stop_serving()
 
@@ -205,13 +210,17 @@ class Membership:
     # --- other brokers' changes -----------------------------------------------------------------
 
     async def _follow_on(self) -> None:
+        pause_s = _FOLLOW_S
         while True:
-            await asyncio.sleep(_FOLLOW_S)
+            await asyncio.sleep(pause_s)
             try:
                 if await self._store.has_news():
                     await self._changes.run(self._follow)
             except MetadataError as error:
                 self._note(error)
+                pause_s = _RETRY_S
+            else:
+                pause_s = _FOLLOW_S
 
     async def _follow(self) -> None:
         """Put the changes of other brokers into memory, within a change."""
@@ -223,6 +232,9 @@ class Membership:
             self._brokers.follow((one.member for one in news.sessions), news.absent)
         await self._apply(news)
         self._store.advance(revision, change_id)
+
+    def _refuse(self, error: MetadataError) -> None:
+        self._store.refusal = error
 
     # --- troubles -------------------------------------------------------------------------------
 

@@ -33,6 +33,11 @@ _DEFAULTS = {
     # Of several hosts the one that takes changes; a copy that only reads is of no use.
     "target_session_attrs": "read-write",
 }
+# A change is on the disk when it is answered, also where the database's default is another.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') = 'off'"
+)
 # These do not mean that the database is away: a statement or its values are wrong.
 _WRONG = (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError)
 
@@ -97,8 +102,7 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():
-            database = self._database or self._open()
-            database.execute(begin)
+            database = self._begin(begin)
             try:
                 result = work(_Translating(database))
                 database.execute("COMMIT")
@@ -108,12 +112,25 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
                 raise
             return result
 
+    def _begin(self, begin: str) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._database is not None:
+            try:
+                self._database.execute(begin)
+            except psycopg.OperationalError:
+                self.close()  # lost since it was used last: nothing of this work was done on it
+            else:
+                return self._database
+        database = self._open()
+        database.execute(begin)
+        return database
+
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         # Transactions begin and end with visible statements. Statements are not prepared, so that
         # a pool of connections (PgBouncer) may stand between.
         database = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
             database.execute(f"SET statement_timeout = {_TIMEOUT_MS}")
+            database.execute(_DURABLE)
         except psycopg.Error:
             database.close()
             raise

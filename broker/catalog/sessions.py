@@ -44,7 +44,7 @@ def close_others(
     """
     clock, now_ms = engine.clock(connection)
     closed: list[int] = []
-    for row in _open_rows(connection):
+    for row in open_rows(connection):
         other = row.member
         is_neighbour = other.host == member.host and not shares_host
         if other.node_id != member.node_id and not is_neighbour:
@@ -112,13 +112,13 @@ def close_session(connection: Connection, engine: Engine, epoch: int) -> None:
 def expired_sessions(connection: Connection, engine: Engine) -> list[Session]:
     """Return the open sessions whose leases have ended."""
     clock, now_ms = engine.clock(connection)
-    rows = _open_rows(connection)
+    rows = open_rows(connection)
     return [Session(row.epoch, row.member) for row in rows if not row.is_live(clock, now_ms)]
 
 
 def open_sessions(connection: Connection) -> tuple[Session, ...]:
     """Return the open sessions, by node id."""
-    rows = sorted(_open_rows(connection), key=lambda row: row.member.node_id)
+    rows = sorted(open_rows(connection), key=lambda row: row.member.node_id)
     return tuple(Session(row.epoch, row.member) for row in rows)
 
 
@@ -128,17 +128,21 @@ def sessions_of(connection: Connection, host: str) -> list[Session]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
+    """An open session, with its lease by the catalog's clock."""
+
     epoch: int
     member: Member
     clock: str
     expires_at_ms: int
 
     def is_live(self, clock: str, now_ms: int) -> bool:
+        """Return whether the lease has not ended."""
         return self.clock == clock and now_ms < self.expires_at_ms
 
 
-def _open_rows(connection: Connection) -> Sequence[_Row]:
+def open_rows(connection: Connection) -> Sequence[Row]:
+    """Return the open sessions with their leases."""
     rows = connection.execute(
         "SELECT epoch, node_id, host, rack, endpoints, clock, expires_at_ms FROM session"
         " WHERE closed_at_ms IS NULL"
@@ -148,8 +152,8 @@ def _open_rows(connection: Connection) -> Sequence[_Row]:
 
 def _row(
     epoch: int, node_id: int, host: str, rack: str | None, endpoints: str, *lease: Any
-) -> _Row:
-    return _Row(epoch, member_of(node_id, host, rack, endpoints), *lease)
+) -> Row:
+    return Row(epoch, member_of(node_id, host, rack, endpoints), *lease)
 
 
 def member_of(node_id: int, host: str, rack: str | None, endpoints: str) -> Member:

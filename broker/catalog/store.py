@@ -11,6 +11,7 @@ changes of the others, then decides again. So no decision rests on metadata that
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -27,12 +28,13 @@ from odradek.broker.catalog.sessions import (
     check_session,
     close_others,
     close_session,
-    expired_sessions,
     open_session,
     open_sessions,
     renew_session,
 )
+from odradek.broker.catalog.silences import Silences, close_silent, open_leases
 from odradek.broker.catalog.statements import CatalogStatements, Partition
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
@@ -75,6 +77,9 @@ class CatalogStore:
         # The revision that memory has, and the id of its change.
         self._known = 0, ""
         self.session_epoch = 0
+        self._silences = Silences()
+        # Refuses the next change: memory could not be brought up to date.
+        self.refusal: MetadataError | None = None
 
     @property
     def revision(self) -> int:
@@ -117,9 +122,11 @@ class CatalogStore:
         With `shares_host` it is one of several brokers of the host, and takes those it led last.
         Raises MetadataError while its node id is in use.
         """
+        known = self._known
 
         def work(connection: Connection) -> int:
             refuse_exported(connection, self.address)
+            changes.check_past(connection, self.address, known)
             statements = CatalogStatements(connection)
             gone = close_others(connection, self._engine, member, shares_host=shares_host)
             topic_ids = [one for node_id in gone for one in statements.withdraw_leader(node_id)]
@@ -137,8 +144,7 @@ class CatalogStore:
     async def leave(self, node_id: int) -> None:
         """Close the session of this broker; nobody leads its partitions until it comes back."""
 
-        def work(connection: Connection) -> None:
-            check_session(connection, self.session_epoch)
+        def work(connection: Connection, _: int) -> None:
             close_session(connection, self._engine, self.session_epoch)
             statements = CatalogStatements(connection)
             statements.note_partitions_made(self._made)
@@ -146,37 +152,37 @@ class CatalogStore:
             topic_ids = statements.withdraw_leader(node_id)
             self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
 
-        await self._main.transact(work)
+        await self._transact(self._main, work)
         self.session_epoch = 0
 
     async def renew(self, lease_ms: int) -> None:
-        """Extend the lease of the session. Raises SessionClosed."""
-        epoch = self.session_epoch
-        await self._side.touch(
-            lambda connection: renew_session(connection, self._engine, epoch, lease_ms)
-        )
+        """Extend the lease of the session. Raises SessionClosed, and WentBack.
 
-    async def expel(self) -> Sequence[Member]:
-        """Close the sessions whose leases have ended; return their brokers."""
+        In a stale copy the session may be open that is closed by a change which the copy lacks.
+        """
+        epoch, known = self.session_epoch, self._known
 
-        def overdue(connection: Connection) -> bool:
-            return bool(expired_sessions(connection, self._engine))
+        def work(connection: Connection) -> None:
+            changes.check_past(connection, self.address, known)
+            renew_session(connection, self._engine, epoch, lease_ms)
 
-        def work(connection: Connection) -> Sequence[Member]:
-            check_session(connection, self.session_epoch)
-            statements = CatalogStatements(connection)
-            expired = expired_sessions(connection, self._engine)
-            topic_ids: list[bytes] = []
-            for session in expired:
-                close_session(connection, self._engine, session.epoch)
-                topic_ids += statements.withdraw_leader(session.member.node_id)
-            if expired:
-                self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
-            return [session.member for session in expired]
+        await self._side.touch(work)
 
-        if not await self._side.read(overdue):
+    async def expel(self, lease_ms: int) -> Sequence[Member]:
+        """Close the sessions that are silent, by the length of a lease; return their brokers."""
+        leases = await self._side.read(lambda connection: open_leases(connection, self._engine))
+        now_s = asyncio.get_running_loop().time()
+        silent = self._silences.silent(leases, now_s, lease_ms)
+        if not silent:
             return ()
-        return await self._side.transact(work)
+
+        def work(connection: Connection, _: int) -> Sequence[Member]:
+            members, topic_ids = close_silent(connection, self._engine, silent)
+            if members:
+                self._note(connection, (changes.SESSIONS, *map(changes.topic, topic_ids)))
+            return members
+
+        return await self._transact(self._side, work)
 
     async def members(self) -> tuple[Member, ...]:
         """Return the brokers with open sessions."""
@@ -191,7 +197,8 @@ class CatalogStore:
         def work(connection: Connection) -> tuple[Metadata, int, str]:
             statements = CatalogStatements(connection)
             metadata = replace(statements.load(), removals=statements.removals(self._host))
-            return metadata, *self._head(connection)
+            revision = changes.revision_of(connection)
+            return metadata, revision, changes.id_of(connection, revision) or ""
 
         metadata, revision, change_id = await self._main.read(work)
         self._known = revision, change_id
@@ -202,29 +209,23 @@ class CatalogStore:
 
     async def has_news(self) -> bool:
         """Return whether others have changed the metadata. Raises WentBack."""
-
         known = self._known  # the thread must not see one that memory gets meanwhile
-
-        def work(connection: Connection) -> bool:
-            revision, _ = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
-            return revision != known[0]
-
-        return await self._side.read(work)
+        return await self._side.read(
+            lambda connection: changes.check_past(connection, self.address, known) != known[0]
+        )
 
     async def news(self) -> tuple[int, str, News] | None:
         """Return the revision of the catalog and the changes up to it, None without changes.
 
         The caller puts them into memory, then calls `advance`. Raises WentBack.
         """
-
         known = self._known
 
         def work(connection: Connection) -> tuple[int, str, News] | None:
-            revision, change_id = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
+            revision = changes.check_past(connection, self.address, known)
             if revision == known[0]:
                 return None
+            change_id = changes.id_of(connection, revision) or ""
             return revision, change_id, changes.read(connection, known[0])
 
         return await self._side.read(work)
@@ -249,8 +250,7 @@ class CatalogStore:
         another copy than the one of the present move.
         """
 
-        def work(connection: Connection) -> Sequence[Partition]:
-            check_session(connection, self.session_epoch)
+        def work(connection: Connection, _: int) -> Sequence[Partition]:
             present = {one.member.node_id: one.member for one in open_sessions(connection)}
             possible = {
                 key: (present[one.node_id], one)
@@ -262,7 +262,7 @@ class CatalogStore:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))
             return changed
 
-        return await self._main.transact(work)
+        return await self._transact(self._main, work)
 
     async def wait_for_changes(self) -> None:
         """Return once no change of this broker is under way, also one whose answer is lost."""
@@ -339,13 +339,16 @@ class CatalogStore:
         await self._change(lambda to: to.unregister(node_id), (changes.SESSIONS,))
 
     async def allocate_producer_ids(self, count: int) -> int:
-        """Reserve a block; no decision by memory depends on it, so the revision stays."""
+        """Reserve a block.
 
-        def work(connection: Connection) -> int:
-            check_session(connection, self.session_epoch)
+        It counts as a change, so that a copy of the database that lacks it is known as stale.
+        """
+
+        def work(connection: Connection, _: int) -> int:
+            self._note(connection, ())
             return CatalogStatements(connection).allocate_producer_ids(count)
 
-        return await self._main.transact(work)
+        return await self._transact(self._main, work)
 
     async def close(self) -> None:
         """Close the database."""
@@ -357,13 +360,13 @@ class CatalogStore:
     async def _change(
         self, work: Callable[[CatalogStatements], T], changed: Iterable[Change]
     ) -> T:
-        made, removed, known = frozenset(self._made), frozenset(self._removed), self._known
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
+        made, removed, known = frozenset(self._made), frozenset(self._removed), self._known[0]
 
-        def transact(connection: Connection) -> tuple[T, int, str]:
-            check_session(connection, self.session_epoch)
-            revision, _ = self._head(connection)
-            changes.check_past(connection, self.address, revision, known)
-            if revision != known[0]:
+        def transact(connection: Connection, present: int) -> tuple[T, int, str]:
+            if present != known:
                 raise OutOfDate
             statements = CatalogStatements(connection)
             result = work(statements)
@@ -371,17 +374,24 @@ class CatalogStore:
             statements.note_removed(self._host, removed)
             return result, *self._note(connection, changed)
 
-        result, revision, change_id = await self._main.transact(transact)
+        result, revision, change_id = await self._transact(self._main, transact)
         self.advance(revision, change_id)
         self._made -= made
         self._removed -= removed
         return result
 
+    async def _transact(self, line: Line, work: Callable[[Connection, int], T]) -> T:
+        """Run work alone in the session; it gets the revision. Raises SessionClosed, WentBack."""
+        epoch, known = self.session_epoch, self._known
+
+        def checked(connection: Connection) -> T:
+            revision = changes.check_past(connection, self.address, known)
+            check_session(connection, epoch)
+            return work(connection, revision)
+
+        return await line.transact(checked)
+
     def _note(self, connection: Connection, changed: Iterable[Change]) -> tuple[int, str]:
         """Count a change, and name the rows that it concerns; return its revision and id."""
         change_id = self._new_id()
         return changes.note(connection, change_id, changed), change_id
-
-    def _head(self, connection: Connection) -> tuple[int, str]:
-        ((revision,),) = connection.execute("SELECT number FROM revision")
-        return revision, changes.id_of(connection, revision) or ""

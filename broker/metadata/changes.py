@@ -37,6 +37,8 @@ class Changes:
         self._turn = asyncio.Lock()
         # Brings memory up to date with other brokers' changes.
         self.follow: Callable[[], Coroutine[Any, Any, None]] | None = None
+        # Lets the store refuse the next change with an error, as it refuses any other.
+        self.refuse: Callable[[MetadataError], None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -60,10 +62,10 @@ class Changes:
                     return await Sliced(change(), self._slices)
                 except OutOfDate:
                     assert self.follow is not None, "only a shared store raises it"
+                    assert self.refuse is not None
                     try:
                         await self.follow()
-                    except MetadataError:
-                        # If it lasts, the store refuses the change itself, which reports that.
+                    except MetadataError as error:
                         failures += 1
-                        if failures == _FAILURES_MAX:
-                            raise
+                        if failures >= _FAILURES_MAX:
+                            self.refuse(error)

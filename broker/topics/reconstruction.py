@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.ids import is_reserved
+from odradek.broker.metadata.producer_ids import BLOCK_SIZE
 from odradek.broker.metadata.store import MetadataStore, TopicRecord
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.plans import PARTITIONS_PER_REQUEST_MAX, internal_topic
@@ -57,12 +58,16 @@ def find_topics(
     return found
 
 
-async def skip_producer_ids(store: MetadataStore, logs: Iterable[Log]) -> None:
-    """Reserve the producer ids that logs know, so that no other producer gets one of them."""
+async def skip_producer_ids(store: MetadataStore, logs: Iterable[Log], next_id: int) -> None:
+    """Reserve the producer ids that logs know, so that no other producer gets one of them.
+
+    The store has reserved those below `next_id`. Of a block of which one id is known, others may
+    be in use, too.
+    """
     known = [state.producer_id for log in logs for state in log.producers]
     taken = max((one for one in known if one < _PRODUCER_ID_MAX), default=-1)
-    if taken >= 0:
-        await store.allocate_producer_ids(taken + 1)
+    if taken >= next_id:
+        await store.allocate_producer_ids(taken + BLOCK_SIZE - next_id)
 
 
 def _settings(name: str, broker: BrokerConfig, shares: ShareConfig) -> Mapping[str, str]:

@@ -248,7 +248,7 @@ class Siege:
             assert len(sender.acknowledged) == sender.number >= sender.number_min
         steady = read_all(self.broker.bootstrap, "steady", 3)
         for sender in self.senders[:2]:
-            _check_exactly_once(sender, [one for one in steady if one.sender == sender.name])
+            check_exactly_once(sender, [one for one in steady if one.sender == sender.name])
         _check_no_gaps(steady, 3)
         quick = read_all(self.broker.bootstrap, "quick", 1)
         there = {one.number for one in quick}
@@ -257,7 +257,7 @@ class Siege:
         window = self._read_until(
             lambda found: found[0].offset > 0, "window", 1, "retention deletes records"
         )
-        _check_exactly_once(self.senders[3], window, window[0].offset)
+        check_exactly_once(self.senders[3], window, window[0].offset)
         sent = self.senders[4].number
         self._check_table(
             self._read_until(lambda found: len(found) < sent, "table", 2, "the table is cleaned")
@@ -331,7 +331,7 @@ def read_all(bootstrap: str, topic: str, partition_count: int) -> list[Stored]:
     return found
 
 
-def _check_exactly_once(sender: Sender, found: list[Stored], start: int = 0) -> None:
+def check_exactly_once(sender: Sender, found: list[Stored], start: int = 0) -> None:
     """Check that each record from an offset on is there once, where it was acknowledged."""
     where = {one.number: (one.partition, one.offset) for one in found}
     assert len(where) == len(found), f"{sender.name}: a record was written twice"

@@ -191,7 +191,7 @@ async def test_a_broker_that_cannot_write_hands_out_no_producer_ids(tmp_path: Pa
             raise MetadataError("odradek.db: database or disk is full")
 
     async with admin(tmp_path, wrap=cast("Any", Full)) as broker:
-        assert await init(broker) == (ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
+        assert await init(broker) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 
 
 # --- OffsetForLeaderEpoch ---------------------------------------------------------------------

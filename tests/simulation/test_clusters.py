@@ -102,7 +102,7 @@ def take_copies_for_complete(patch: pytest.MonkeyPatch) -> None:
     note = Followers.note
 
     def complete(self: Any, log: Any, node_id: int, copy_number: int, offset: int) -> Any:
-        return note(self, log, node_id, 0, log.log_end_offset)
+        return note(self, log, node_id, copy_number, log.log_end_offset)
 
     patch.setattr(Followers, "note", complete)
 

@@ -40,6 +40,8 @@ class Postgresql:
     folder: Path
     port: int
     user: str | None
+    # The folder of its files, in its own.
+    files: str = "data"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,6 +59,27 @@ class Postgresql:
             connection.execute(f'CREATE DATABASE "{name}"'.encode())
         return self.url_of(name)
 
+    def execute(self, *statements: str, database: str = "postgres") -> None:
+        """Run statements, also while the server is set to read only."""
+        options = "-c default_transaction_read_only=off"
+        url = self.url_of(database)
+        with psycopg.connect(url, autocommit=True, options=options) as connection:
+            for one in statements:
+                connection.execute(one.encode())
+
+    def copy(self, name: str) -> None:
+        """Copy the files of the running server, for `fail_over`."""
+        self._run(
+            "pg_basebackup", "-D", str(self.folder / name), "-d", self.url, "--checkpoint=fast",
+            "--no-sync",
+        )  # fmt: skip
+
+    def fail_over(self, name: str) -> None:
+        """Go on with a copy of the files at once, as after the loss of the present ones."""
+        self.stop()
+        self.files = name
+        self.start()
+
     def create(self) -> None:
         """Create the files of the server."""
         self.folder.mkdir()
@@ -66,14 +89,14 @@ class Postgresql:
             shutil.chown(self.folder, self.user)
             shutil.chown(secret, self.user)
         self._run(
-            "initdb", "-D", str(self.folder / "data"), "-U", "odradek", "-A", "scram-sha-256",
+            "initdb", "-D", str(self.folder / self.files), "-U", "odradek", "-A", "scram-sha-256",
             f"--pwfile={secret}", "--no-sync", "--encoding=UTF8", "--locale=C",
         )  # fmt: skip
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         command = self._command(
-            "postgres", "-D", str(self.folder / "data"), "-p", str(self.port),
+            "postgres", "-D", str(self.folder / self.files), "-p", str(self.port),
             "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
             # Only processes crash here. A recovery first flushes thousands of files, which took
             # more than a minute beside other tests.

@@ -46,6 +46,8 @@ class SimulatedCatalog:
         self.chance = random.Random(f"catalog {seed}")
         self.away_until_s = 0.0
         self.slow_until_s = 0.0
+        # By how much its clock has jumped.
+        self.offset_ms = 0
         # Of all operations, the share that is refused, and whose answer is lost.
         self.refused_share = self.lost_share = 0.0
         # The node ids of brokers whose sessions are open.
@@ -139,8 +141,8 @@ class SimulatedEngine(SqliteEngine):
         self._owner = catalog.loop.current.name
 
     def clock(self, connection: Connection) -> tuple[str, int]:
-        """Return the virtual time."""
-        return "simulated", int(self._catalog.loop.time() * 1_000)
+        """Return the time of the catalog's machine."""
+        return "simulated", int(self._catalog.loop.time() * 1_000) + self._catalog.offset_ms
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         catalog, chance = self._catalog, self._catalog.chance

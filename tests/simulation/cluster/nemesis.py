@@ -88,9 +88,11 @@ class Nemesis:
         self._world.loop.resume(process)
 
     async def jump(self) -> None:
-        """Let the wall clock of a machine jump."""
+        """Let the wall clock of a machine jump; the first one has the catalog, too."""
         machine = self._chance.choice(list(self._world.machines.values()))
         machine.clock.offset_ms = self._chance.randint(-_JUMP_MAX_MS, _JUMP_MAX_MS)
+        if machine.node_id == 1:
+            self._world.catalog.offset_ms = machine.clock.offset_ms
 
     async def lose_catalog(self) -> None:
         """Let the catalog be away."""
