@@ -178,6 +178,7 @@ class Clustering:
         copies = broker.copies = Copies(broker, peers, give_way)
         broker.stopping.push_async_callback(copies.close)
         broker.topics.finish_copies = copies.finish
+        made.on_assigned = copies.look
         copies.start()
         made.look()
 

@@ -80,6 +80,8 @@ class _Move:
     # When the last request was sent that the leader has answered, by the event loop's time.
     asked_s: float = 0.0
     log_start_offset: int = 0
+    # Whether the last answer has all that the leader had.
+    is_in_sync: bool = False
     has_looked: bool = False  # for a copy that the last stop interrupted
     trouble: str = ""
 
@@ -222,7 +224,8 @@ class Copies:
             move.copy = await self._resume(move, topic)
             self._count(move)
             move.has_looked = True
-        wait_s = self._wait_s(topic, move.number)
+        # As in Kafka, a copy in sync keeps to no rate: the partition waits for its end.
+        wait_s = 0.0 if move.is_in_sync else self._wait_s(topic, move.number)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
             return
@@ -248,11 +251,14 @@ class Copies:
         if is_new:
             move.copy = await self._begin(move, topic, data.log_start_offset, records)
         assert move.copy is not None
+        move.is_in_sync = False
         if records:
             await self._in_thread(move, move.copy.append, records, self._now_ms())
             self._spend(topic, move.number, len(records))
             move.trouble = ""
+            move.is_in_sync = move.copy.end_offset >= data.high_watermark
         elif move.copy.end_offset >= data.high_watermark:
+            move.is_in_sync = True
             await asyncio.sleep(_IDLE_S)
         else:  # the leader keeps to its rate
             await asyncio.sleep(_RETRY_S)

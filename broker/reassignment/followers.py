@@ -75,6 +75,8 @@ class _Follower:
     begun_s: float  # since when it follows without an interruption
     seen_s: float
     offset: int = -1
+    # The end of the log at its last request: a copy with all until there is in sync.
+    end_before: int = 1 << 62
     is_near: bool = False
     has_paused: bool = False
 
@@ -134,13 +136,15 @@ class Followers:
         elif now_s - known.seen_s > SILENCE_S:
             known.begun_s, known.offset, known.is_near = now_s, -1, False
         else:
-            known.offset, known.is_near = offset, _is_near(log, offset)
-        known.seen_s = now_s
+            is_in_sync = offset >= known.end_before
+            known.offset, known.is_near = offset, is_in_sync and _is_near(log, offset)
+        known.seen_s, known.end_before = now_s, log.log_end_offset
         self._pause_when_due(known)
         self._progress.set()
         if known.is_near:
             self.on_near()
-        is_held = self._is_throttled(log) and self._throttle.wait_s() > 0
+        # As in Kafka, a copy in sync keeps to no rate: the partition waits for its end.
+        is_held = not known.is_near and self._is_throttled(log) and self._throttle.wait_s() > 0
         return 0 if is_held else _UNLIMITED_BYTES
 
     def spend(self, log: Log, size_bytes: int) -> None:

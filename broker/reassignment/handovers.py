@@ -73,6 +73,8 @@ class Handovers:
         self._changes, self._group_commit = broker.changes, broker.group_commit
         self._cleaner, self._moves = broker.cleaner, broker.moves
         self._fs, self._now_ms = broker.fs, broker.clock.now_ms
+        # Called when this broker has noted targets: it may be one itself.
+        self.on_assigned: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
@@ -108,6 +110,7 @@ class Handovers:
 
         await self._changes.run(change)
         self.look()
+        self.on_assigned()
 
     async def close(self) -> None:
         """Stop; a chunk that has begun is finished."""

@@ -111,3 +111,13 @@ async def test_a_drained_broker_is_copied_to_another_host_and_gets_its_share_bac
         await until(lambda: len(led(one)) == len(led(two)) == 2)
         moved = await post(one, "/api/cluster/rebalance", between_hosts="true")
         assert moved == {"moves": 0, "copies": 0}
+
+
+@on_uvloop
+async def test_the_target_of_a_move_may_be_asked_for_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}", (1, 2)) as (one, two):
+        await create(one, "t", 2)
+        await known_everywhere([two], "t")
+        await until(lambda: len(led(one)) == len(led(two)) == 1)
+        assert await post(two, "/api/cluster/drain?broker=1") == {"moves": 1, "copies": 1}
+        await until(lambda: len(led(two)) == 2)

@@ -126,13 +126,16 @@ async def test_a_copy_is_near_once_it_lacks_little() -> None:
     scene.note(0)
     assert not scene.followers.is_near(scene.log, LEADER) and not scene.near
     scene.note(25)
+    assert not scene.near, "it has not what was there at its last request"
+    scene.append(5, 100_000)
+    scene.note(30)
     assert scene.followers.is_near(scene.log, LEADER) and scene.near == 1
     assert not scene.followers.is_near(scene.log, replace(LEADER, target=3))
     # Cancelled, and begun again: the broker may have removed the copy meanwhile.
     assert not scene.followers.is_near(scene.log, replace(LEADER, move=MOVE + 2))
     scene.now_s += SILENCE_S + 1
     assert not scene.followers.is_near(scene.log, LEADER)
-    scene.note(30)
+    scene.note(35)
     assert await scene.followers.until_copied({scene.log: LEADER}, 0.0) == []
 
 
@@ -198,6 +201,17 @@ async def test_a_leader_gives_nothing_while_its_rate_is_used_up() -> None:
     assert scene.note(1) == 0
     scene.now_s += 10
     assert scene.note(1)
+
+
+@on_uvloop
+async def test_a_copy_in_sync_keeps_to_no_rate() -> None:
+    """Otherwise the partition would not be served for as long as its end takes."""
+    scene = Scene(rate=1)
+    scene.append(3)
+    scene.note(0)
+    scene.followers.spend(scene.log, 5_000)
+    assert scene.note(0) == 0
+    assert scene.note(3)
 
 
 def test_throttled_replicas_are_named_by_partition_and_broker() -> None:
