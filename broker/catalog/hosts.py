@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import Engine
-from odradek.broker.catalog.sessions import close_session, sessions_of
+from odradek.broker.catalog.sessions import close_session, open_sessions, sessions_of
 from odradek.broker.catalog.statements import CatalogStatements, Partition
 from odradek.broker.metadata.members import NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
@@ -66,9 +66,14 @@ class HostStatements(CatalogStatements):
         ]
 
     def place(self, partitions: Sequence[Placed]) -> None:
-        """Set the leaders of partitions, and the notes on their logs."""
+        """Set the leaders of partitions, and the notes on their logs.
+
+        A move to a broker of another host goes on with the new leader; others end.
+        """
         self._connection.execute_many(
-            "UPDATE partition SET leader = ?, leader_epoch = ?, replica = ?, target = ?,"
+            "UPDATE partition SET leader = ?, leader_epoch = ?, replica = ?,"
+            " target = CASE WHEN target IN (SELECT node_id FROM session"
+            "   WHERE session.host <> partition.host) THEN target ELSE ? END,"
             " recovery_point = ?, log_start_offset = ?, cleaner_offset = ?, closed_for_epoch = ?"
             " WHERE topic_id = ? AND number = ?",
             [
@@ -196,8 +201,10 @@ def rebalance(connection: Connection, host: str) -> list[changes.Change]:
     The present leaders see their targets, and hand over.
     """
     statements = CatalogStatements(connection)
-    alive = [one.member for one in sessions_of(connection, host)]
-    targets = fair_targets(statements.topics(), alive)
+    alive = [one.member for one in open_sessions(connection)]
+    here = {one.node_id for one in alive if one.host == host}
+    fair = fair_targets(statements.topics(), alive)
+    targets = {key: node_id for key, node_id in fair.items() if node_id in here}
     statements.set_targets(targets)
     return [changes.topic(topic_id) for topic_id, _ in targets]
 

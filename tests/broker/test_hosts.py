@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,9 +53,9 @@ class Catalog:
 
         self.engine.transact(work)
 
-    def join(self, *node_ids: int) -> None:
+    def join(self, *node_ids: int, host: str = HOST) -> None:
         for node_id in node_ids:
-            member = Member(node_id, HOST, None, ())
+            member = Member(node_id, host, None, ())
             self.engine.transact(lambda to, one=member: open_session(to, self.engine, one, 9_000))
 
     def change(self, work: Callable[[Connection], list[changes.Change]]) -> None:
@@ -65,6 +65,11 @@ class Catalog:
 
     def placed(self) -> list[Placed]:
         return self.engine.read(lambda connection: HostStatements(connection).placed(HOST))
+
+    def leaders(self) -> Sequence[Leader]:
+        record = self.engine.read(lambda to: HostStatements(to).topic(bytes(16)))
+        assert record is not None
+        return record.leaders
 
     def left(self) -> Mapping[int, LeftLog]:
         found = self.engine.read(lambda to: HostStatements(to).left_logs([bytes(16)]))
@@ -91,6 +96,19 @@ def test_others_share_what_an_ended_broker_led(catalog: Catalog) -> None:
     assert not catalog.left()[5].is_clean, "nothing is known of it"
     sessions = catalog.engine.read(open_sessions)
     assert [one.member.node_id for one in sessions] == [1, 3]
+
+
+def test_a_move_to_another_host_goes_on_with_another_leader(catalog: Catalog) -> None:
+    catalog.join(1, 2, 3)
+    catalog.join(9, host="another")
+    targets = {(bytes(16), 1): 9, (bytes(16), 3): 3}
+    catalog.engine.transact(lambda to: HostStatements(to).set_targets(targets))
+    catalog.change(lambda to: take_over(to, catalog.engine, HOST, 2, {}))
+    moving, placed = catalog.leaders()[1], catalog.leaders()[3]
+    assert moving.node_id != 2 and (moving.target, moving.move) == (9, 1)
+    assert placed.target == NO_LEADER
+    catalog.change(lambda to: rebalance(to, HOST))
+    assert catalog.leaders()[1].target == 9
 
 
 def test_the_last_broker_of_a_host_leaves_its_partitions_for_its_return(catalog: Catalog) -> None:
