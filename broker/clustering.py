@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.changes import OutOfDate
-from odradek.broker.metadata.configs import Layers
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import NO_LEADER, Brokers, Endpoint, Leader, Member
 from odradek.broker.metadata.resource_configs import KINDS
@@ -26,7 +25,6 @@ from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
 from odradek.config.broker import BrokerConfig
 from odradek.config.catalog import CatalogConfig
 from odradek.config.effective import resolve_apart
-from odradek.config.replication import ReplicationConfig
 from odradek.config.share import ShareConfig
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.meta_properties import read_directory_id
@@ -163,10 +161,6 @@ class Clustering:
         from odradek.broker.reassignment.followers import Followers
         from odradek.broker.reassignment.handovers import Handovers
 
-        def check(layers: Layers) -> None:
-            resolve_apart(ReplicationConfig, layers)
-
-        broker.configs.checks.append(check)
         broker.followers = Followers(broker.cleaner, broker.configs)
         broker.stopping.callback(broker.followers.close)
         made = broker.handovers = Handovers(broker, store, broker.followers)
