@@ -148,9 +148,9 @@ def test_a_client_is_held_to_its_share_of_the_event_loop(broker: OdradekProcess)
 
 
 def share_of(broker: OdradekProcess, client_id: str) -> float:
-    """Return the percentage of the event loop's time that a client has had of late."""
+    """Return the percentage of an event loop's time that a client has had of late."""
     with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    name = f'kafka_server_request_request_time{{client_id="{client_id}",user=""}} '
-    (share,) = [line.removeprefix(name) for line in lines if line.startswith(name)]
-    return float(share)
+    name, client = "kafka_server_request_request_time{", f'client_id="{client_id}",user=""}} '
+    found = [line.partition(client)[2] for line in lines if line.startswith(name)]
+    return max(float(share) for share in found if share)  # each of several workers has a loop
