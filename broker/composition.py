@@ -46,7 +46,7 @@ from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.registrations import Registrations
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.dispatch import Dispatcher
-from odradek.broker.network.exposure import tell_open_listeners
+from odradek.broker.network.exposure import report_open_listeners
 from odradek.broker.network.server import Server
 from odradek.broker.observability.samples import Samples, count
 from odradek.broker.periodic import Periodic
@@ -302,7 +302,7 @@ class Broker:
         self.server.quotas = self.security.quotas
         self.server.accept(Dispatcher(self), self.security.tls)
         self.accepts_clients = True
-        tell_open_listeners(self.server, self.configs)
+        report_open_listeners(self.server, self.configs)
 
     async def _let_clients_go(self) -> None:
         """Answer requests that are parked or wait for the disk, then close all connections."""

@@ -33,6 +33,7 @@ from odradek.protocol.compression import Codec
 
 if TYPE_CHECKING:
     from odradek.broker.composition import Broker
+    from odradek.broker.peers.ends import RemoteEnds
     from odradek.broker.peers.peers import Peers
     from odradek.broker.transactions.remote import RemoteTransactions
 
@@ -71,6 +72,7 @@ class Coordinators:
             broker.clock,
             self._serves_shares,
         )
+        self.share_groups.remote_ends = self._make_remote_ends()
 
         broker.topics.on_leaders_changed.append(self._follow)
 
@@ -200,6 +202,13 @@ class Coordinators:
         from odradek.broker.shares.shared_persister import SharedPersister
 
         return SharedPersister(own, self._broker.topics, self._peers)
+
+    def _make_remote_ends(self) -> RemoteEnds | None:
+        if self._peers is None:
+            return None
+        from odradek.broker.peers.ends import RemoteEnds
+
+        return RemoteEnds(self._broker.topics, self._peers)
 
     def _make_remote_transactions(self) -> RemoteTransactions | None:
         if self._peers is None:

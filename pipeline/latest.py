@@ -176,7 +176,7 @@ def latest_command(
         stream_options(source)  # before Java starts, which takes some seconds
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:
-            wait(start(spark, job, _tell))
+            wait(start(spark, job, _report))
             newest = newest_snapshot(spark, job.table)
             click.echo(
                 f"{job.table}: {read_table(spark, job.table).count()} keys after batch "
@@ -191,7 +191,7 @@ def main(argv: Sequence[str]) -> int:
     return run_command(latest_command, argv)
 
 
-def _tell(batch_id: int, keys: int) -> None:
+def _report(batch_id: int, keys: int) -> None:
     click.echo(f"committed batch={batch_id} keys={keys}")
 
 

@@ -94,7 +94,8 @@ def materialize_command(
         stream_options(source)  # before Java starts, which takes some seconds
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:
-            wait(start(spark, job, _tell, reconciled=_tell_reconciled if reconcile else None))
+            reconciled = _report_deleted if reconcile else None
+            wait(start(spark, job, _report_merged, reconciled=reconciled))
             if is_there(spark, job.table):
                 click.echo(f"{job.table}: {read_delta(spark, job.table).count()} keys")
             else:
@@ -106,14 +107,14 @@ def main(argv: Sequence[str]) -> int:
     return run_command(materialize_command, argv)
 
 
-def _tell(batch_id: int, merged: Merged) -> None:
+def _report_merged(batch_id: int, merged: Merged) -> None:
     click.echo(
         f"committed batch={batch_id} inserted={merged.inserted} updated={merged.updated} "
         f"deleted={merged.deleted}"
     )
 
 
-def _tell_reconciled(deleted: int) -> None:
+def _report_deleted(deleted: int) -> None:
     click.echo(f"reconciled deleted={deleted}")
 
 

@@ -65,7 +65,7 @@ def tell(plan: TopicPlan, options: PlanOptions) -> Iterator[str]:
     if not any(one.kafka for one in partitions):
         yield f"  Nothing is more than {options.min_cleanable_ratio:g} dirty: nothing to clean."
     else:
-        yield from _tell_runs(partitions, options.cleaner)
+        yield from _runs_of(partitions, options.cleaner)
     if plan.ratios:
         yield ""
         yield from lay_out(list(_ratio_rows(plan.ratios)))
@@ -91,7 +91,7 @@ def _partition_rows(partitions: Sequence[PartitionPlan]) -> Iterator[Sequence[st
         )
 
 
-def _tell_runs(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> Iterator[str]:
+def _runs_of(partitions: Sequence[PartitionPlan], cleaner: KafkaCleaner) -> Iterator[str]:
     """Yield the work of both cleaners on all partitions, and the buffer for one run of Kafka's."""
     runs = [run for one in partitions for run in one.kafka]
     own = [one.odradek for one in partitions if one.odradek]

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: state and members of consumer groups.
+"""ConsumerGroupDescribe (69): state and members of consumer groups.
 
 Versions 0 to 1. Both are flexible. v1: the protocol of each member (KIP-1099).
 """

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: join, stay in and leave a consumer group (broker/groups/consumer).
+"""ConsumerGroupHeartbeat (68): join, stay in and leave a consumer group (broker/groups/consumer).
 
 Versions 0 to 1. Both are flexible. v1: regular expressions; a member makes its own id (KIP-1082).
 """

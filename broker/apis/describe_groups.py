@@ -1,4 +1,4 @@
-"""DescribeGroups: state and members of classic groups.
+"""DescribeGroups (15): state and members of classic groups.
 
 Versions 0 to 6. v1: the throttle time. v3: authorized operations. v4: static members (KIP-345).
 v5: flexible. v6: GROUP_ID_NOT_FOUND for a missing group, which was Dead before (KIP-1043).

@@ -96,7 +96,7 @@ async def _describe(
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
     answers = await services.share_groups.summarize(group_id, wanted)
-    known_topics = _known(services, answers)
+    known_topics = _known(services, answers, await _remote_ends(services, answers))
     names = (topic.topic_name for topic in known_topics)
     described = context.permitted(AclOperation.DESCRIBE, ResourceKind.TOPIC, names)
     known_topics = [topic for topic in known_topics if topic.topic_name in described]
@@ -106,7 +106,9 @@ async def _describe(
 
 
 def _known(
-    services: Services, answers: Mapping[SharePartitionKey, StateAnswer]
+    services: Services,
+    answers: Mapping[SharePartitionKey, StateAnswer],
+    ends: Mapping[tuple[bytes, int], int],
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
     """Describe topics in Kafka's order: a HashMap of topics, each with a HashMap of partitions."""
     by_id: dict[bytes, dict[int, StateAnswer]] = {}
@@ -122,12 +124,27 @@ def _known(
                     topic_name=found.name,
                     topic_id=topic_id,
                     partitions=[
-                        _described(services, topic_id, one, of_topic[one])
+                        _described(services, topic_id, one, of_topic[one], ends)
                         for one in paced(computed_numbers(of_topic))
                     ],
                 )
             )
     return topics
+
+
+async def _remote_ends(
+    services: Services, answers: Mapping[SharePartitionKey, StateAnswer]
+) -> Mapping[tuple[bytes, int], int]:
+    """Return the end offsets of partitions that other brokers lead, as far as they are known."""
+    remote = services.share_groups.remote_ends
+    if remote is None:
+        return {}
+    wanted = [
+        (key.topic_id, key.partition)
+        for key, answer in paced(answers.items())
+        if answer.error is ErrorCode.NONE
+    ]
+    return await remote.find(wanted)
 
 
 def _refused(group_id: str, error: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:
@@ -168,7 +185,11 @@ def _denied(name: str, partitions: Sequence[int]) -> DescribeShareGroupOffsetsRe
 
 
 def _described(
-    services: Services, topic_id: bytes, partition: int, answer: StateAnswer
+    services: Services,
+    topic_id: bytes,
+    partition: int,
+    answer: StateAnswer,
+    ends: Mapping[tuple[bytes, int], int],
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Describe a group's start offset in a partition. It is unknown if the state has an error."""
     state = answer.state
@@ -186,6 +207,9 @@ def _described(
         return described
     topic = services.topics.by_id(topic_id)
     if topic is not None and topic.other_leader(partition) is not None:
+        end_offset = ends.get((topic_id, partition))
+        behind = share_lag(end_offset, state.start_offset, state.delivery_complete_count)
+        described.lag = _UNKNOWN_LAG if behind is None else behind
         return described
     try:
         log = topic.log(partition) if topic else None
@@ -193,7 +217,7 @@ def _described(
         return _failed(partition, code_of(error))
     if log is None:
         return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    behind = share_lag(log, state.start_offset, state.delivery_complete_count)
+    behind = share_lag(log.high_watermark, state.start_offset, state.delivery_complete_count)
     described.lag = _UNKNOWN_LAG if behind is None else behind
     return described
 

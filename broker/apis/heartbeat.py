@@ -1,4 +1,4 @@
-"""Heartbeat: keep a member alive, and notify it of rebalances (broker/groups/sessions.py).
+"""Heartbeat (12): keep a member alive, and notify it of rebalances (broker/groups/sessions.py).
 
 Versions 0 to 4. v1: the throttle time. v3: static members (KIP-345). v4: flexible.
 """

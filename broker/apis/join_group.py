@@ -1,4 +1,4 @@
-"""JoinGroup: join a classic group (broker/groups/joining.py).
+"""JoinGroup (11): join a classic group (broker/groups/joining.py).
 
 Versions 0 to 9. v1: the rebalance timeout, until then that of the session. v2: the throttle time.
 v4: a new member joins twice, then with the id that it got (KIP-394). v5: static members (KIP-345).

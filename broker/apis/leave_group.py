@@ -1,4 +1,4 @@
-"""LeaveGroup: remove members from a classic group (broker/groups/sessions.py).
+"""LeaveGroup (13): remove members from a classic group (broker/groups/sessions.py).
 
 Versions 0 to 5. v1: the throttle time. v3: several members, static ones by instance (KIP-345). v4:
 flexible. v5: a reason (KIP-800).

@@ -1,4 +1,4 @@
-"""OffsetCommit: store the offsets up to which a group has read (broker/groups/commits.py).
+"""OffsetCommit (8): store the offsets up to which a group has read (broker/groups/commits.py).
 
 Offsets are kept under both the name and the id of a topic, whichever of the two the request has,
 so that the offsets of a deleted topic are not mistaken for those of its successor.

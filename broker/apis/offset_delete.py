@@ -1,4 +1,4 @@
-"""OffsetDelete: remove offsets that a group has stored (broker/groups/deletion.py).
+"""OffsetDelete (47): remove offsets that a group has stored (broker/groups/deletion.py).
 
 Version 0 only.
 """

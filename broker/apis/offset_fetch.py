@@ -1,4 +1,4 @@
-"""OffsetFetch: read the offsets that groups have stored (broker/groups/commits.py).
+"""OffsetFetch (9): read the offsets that groups have stored (broker/groups/commits.py).
 
 Up to version 7 a request asks for one group, and the response has the fields of one.
 

@@ -1,4 +1,4 @@
-"""SyncGroup: return a member's assignment; the leader sends all of them (groups/syncing.py).
+"""SyncGroup (14): return a member's assignment; the leader sends all of them (groups/syncing.py).
 
 Versions 0 to 5. v1: the throttle time. v3: static members (KIP-345). v4: flexible. v5: the
 protocol and its type, which must be those of the group (KIP-559).

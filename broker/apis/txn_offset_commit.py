@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: store the offsets up to which a group has read, as part of a transaction
+"""TxnOffsetCommit (28): store the offsets up to which a group has read, as part of a transaction
 (broker/groups/transactional.py).
 
 Versions 0 to 5. v2: leader epochs; COORDINATOR_LOAD_IN_PROGRESS. v3: flexible; the member and its

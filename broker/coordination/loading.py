@@ -40,7 +40,7 @@ async def replay(
         if unpaused >= _REPLAY_SLICE:
             unpaused = 0
             await asyncio.sleep(0)
-    loading.tell()
+    loading.report()
 
 
 class _Loading:
@@ -80,7 +80,7 @@ class _Loading:
         except Exception as error:  # Any client with write access may have written the record.
             self._leave_out(error)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if not self._counts:
             return
         counts = " ".join(f"{name}={count}" for name, count in self._counts.items())

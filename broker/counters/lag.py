@@ -21,11 +21,12 @@ def lag_between(start_offset: int, end_offset: int, offset: int) -> int:
     return max(end_offset - max(offset, start_offset), 0)
 
 
-def share_lag(log: Log, start_offset: int, complete_count: int) -> int | None:
-    """Return the number of records that a share group still has to read, None if unknown.
+def share_lag(end_offset: int | None, start_offset: int, complete_count: int) -> int | None:
+    """Return the number of records before an end that a share group still has to read.
 
-    It has finished with all records before its start, and with `complete_count` after that.
+    None if something is unknown. It has finished with all records before its start, and with
+    `complete_count` after that.
     """
-    if start_offset < 0 or complete_count < 0:
+    if end_offset is None or start_offset < 0 or complete_count < 0:
         return None
-    return log.high_watermark - start_offset - complete_count
+    return end_offset - start_offset - complete_count

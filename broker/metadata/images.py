@@ -129,7 +129,7 @@ class Images:
         for found in self._found:
             if found.data == self._newest.data:
                 continue
-            self._tell(found, self._newest)
+            self._report(found, self._newest)
             if found.cause and found.data is not None:
                 with suppress(DiskFailure):  # a failure must not prevent the start
                     self._fs.rename(found.path, Path(f"{found.path}{_DAMAGED_SUFFIX}"))
@@ -185,7 +185,7 @@ class Images:
                 path, mode & 0o700, mode,
             )  # fmt: skip
 
-    def _tell(self, found: _Found, newest: _Found) -> None:
+    def _report(self, found: _Found, newest: _Found) -> None:
         if found.cause:
             damage = found.cause
             if found.data is not None:

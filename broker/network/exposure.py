@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Addresses = Sequence[tuple[str, int]]
 
 
-def tell_open_listeners(server: Server, configs: Configs) -> None:
+def report_open_listeners(server: Server, configs: Configs) -> None:
     """Log a warning for each listener beyond loopback that does not authenticate clients."""
     for one in server.listeners:
         client_auth = configs.of_listener(TlsConfig, one.name).ssl_client_auth

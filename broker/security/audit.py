@@ -117,11 +117,11 @@ def _leave_out(requester: Requester, level: int) -> None:
     left_out = requester.noted.left_out
     if level not in left_out:
         loop = asyncio.get_running_loop()
-        loop.call_later(_LEFT_OUT_AFTER_S, _tell_left_out, requester, level)
+        loop.call_later(_LEFT_OUT_AFTER_S, _report_left_out, requester, level)
     left_out[level] = left_out.get(level, 0) + 1
 
 
-def _tell_left_out(requester: Requester, level: int) -> None:
+def _report_left_out(requester: Requester, level: int) -> None:
     logger.log(
         level,
         "Principal = %s from host = %s for request = %s: %d more decisions are left out",

@@ -156,13 +156,13 @@ class ShareSessions:
             session = self._sessions.get(key)
             if session is not None and session.connection is connection:
                 self._lose(key, session)
-            self._tell_if_empty(key.group_id)
+            self._notify_if_empty(key.group_id)
 
     def _lose(self, key: MemberKey, session: ShareSession) -> None:
         self.end(key)
         self._on_lost(key, session)
 
-    def _tell_if_empty(self, group_id: str) -> None:
+    def _notify_if_empty(self, group_id: str) -> None:
         if group_id not in self._counts:
             self._on_empty(group_id)
 
@@ -181,7 +181,7 @@ class ShareSessions:
         if key not in begun and len(begun) >= SESSIONS_PER_CONNECTION_MAX:
             for over in begun.keys() - self._held(connection).keys():
                 del begun[over]
-                self._tell_if_empty(over.group_id)
+                self._notify_if_empty(over.group_id)
         return key in begun or len(begun) < SESSIONS_PER_CONNECTION_MAX
 
     def _is_too_much(self, connection: Hashable, added_count: int = 0) -> bool:

@@ -90,7 +90,7 @@ class Disks:
         else:
             trouble.last, trouble.last_ms = error, now_ms
             trouble.count += 1
-            self._tell(path, trouble, error)
+            self._report(path, trouble, error)
 
     def take_offline(self, log: Log, error: StorageError) -> None:
         """Take a log offline after its flush was refused."""
@@ -131,7 +131,7 @@ class Disks:
                 logger.info("disk trouble is over directory=%s count=%d", path, trouble.count)
                 del self._troubles[path]
             else:
-                self._tell(path, trouble, refusal)
+                self._report(path, trouble, refusal)
         if now_ms >= self._next_retry_ms:
             await self._bring_back()
 
@@ -155,7 +155,7 @@ class Disks:
     def _offline_count(self) -> int:
         return len(self._partitions.offline_directories) + len(self._topics.offline())
 
-    def _tell(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
+    def _report(self, path: Path, trouble: _Trouble, error: StorageError) -> None:
         """Count a refusal that is not the first, and log it if the last line is some time ago."""
         trouble.unlogged_count += 1
         now_ms = self._now_ms()

@@ -39,11 +39,11 @@ async def _readable(client: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def arrived() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(client, tell)
+    loop.add_reader(client, arrived)
     try:
         await ready
     finally:

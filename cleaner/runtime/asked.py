@@ -80,11 +80,11 @@ class AskedQueue:
         for key, entry in list(self._waiting.items()):
             standing = progress.standing(entry.log)
             if entry.log.is_closed:
-                self.tell(key, Status.ABORTED, "the partition was deleted or its disk failed")
+                self.answer(key, Status.ABORTED, "the partition was deleted or its disk failed")
             elif not entry.log.config.compact:
-                self.tell(key, Status.REFUSED, "cleanup.policy of its topic lacks compact")
+                self.answer(key, Status.REFUSED, "cleanup.policy of its topic lacks compact")
             elif standing.pause_count:
-                self.tell(key, Status.REFUSED, "its cleaning is paused: ask again later")
+                self.answer(key, Status.REFUSED, "its cleaning is paused: ask again later")
             elif not standing.is_running:
                 found.append(entry.log)
         return found
@@ -94,31 +94,31 @@ class AskedQueue:
         self._running[key] = entry = self._waiting.pop(key)
         return entry.must_verify
 
-    def tell(self, key: TopicPartition, status: Status, because: str) -> None:
+    def answer(self, key: TopicPartition, status: Status, because: str) -> None:
         """Answer the requests for a log that is not cleaned, with the reason."""
-        _tell(self._waiting.pop(key), Outcome(*key, status, because))
+        _answer(self._waiting.pop(key), Outcome(*key, status, because))
 
     def ended(
         self, key: TopicPartition, status: Status, because: str, result: CleanResult | None = None
     ) -> None:
         """Answer the requests that were made before a cleaning began, if any, with its end."""
         if key in self._running:
-            _tell(self._running.pop(key), Outcome(*key, status, because, result))
+            _answer(self._running.pop(key), Outcome(*key, status, because, result))
 
     def refuse_all(self, because: str) -> None:
         """Refuse all requests that wait for a thread, as none will come."""
         for key in list(self._waiting):
-            self.tell(key, Status.REFUSED, because)
+            self.answer(key, Status.REFUSED, because)
 
     def close(self) -> None:
         """Answer all requests, as the broker stops."""
         for entries in (self._running, self._waiting):
             for key, entry in entries.items():
-                _tell(entry, Outcome(*key, Status.ABORTED, "the broker stops"))
+                _answer(entry, Outcome(*key, Status.ABORTED, "the broker stops"))
             entries.clear()
 
 
-def _tell(entry: _Asked, outcome: Outcome) -> None:
+def _answer(entry: _Asked, outcome: Outcome) -> None:
     for on_outcome in entry.on_outcome:
         on_outcome(outcome)
 

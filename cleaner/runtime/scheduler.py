@@ -205,13 +205,13 @@ class Scheduler:
                 candidate = find_candidate(log, offsets, now_ms, self.progress.horizons)
             except (StorageError, ProtocolError) as error:
                 self._quarantine(log, error)
-                self.asked.tell(key, Status.FAILED, f"{type(error).__name__}: {error}")
+                self.asked.answer(key, Status.FAILED, f"{type(error).__name__}: {error}")
                 continue
             dirty = candidate.dirty if candidate else None
             if candidate and candidate.has_work(now_ms):
                 return candidate, Reason.ASKED
             self.progress.release(*key)
-            self.asked.tell(key, Status.NOTHING, why_nothing(log, dirty))
+            self.asked.answer(key, Status.NOTHING, why_nothing(log, dirty))
         return None
 
     def _choose(self, inspection: Inspection, now_ms: int) -> tuple[Candidate, Reason] | None:

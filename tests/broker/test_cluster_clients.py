@@ -253,6 +253,16 @@ def test_a_share_group_has_leaders_and_states_at_all_brokers(
         )  # fmt: skip
         assert sorted(map(int, read.stdout.split())) == list(range(RECORDS))
 
+        def lags() -> list[str]:
+            """Return the lag of each partition, wherever its leader is."""
+            tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+            asked = ["--describe", "--offsets", "--group", "sharers"]
+            shown = kafka_tool([tool, "--bootstrap-server", bootstrap, *asked]).stdout
+            rows = [line.split() for line in shown.splitlines() if " t " in line]
+            return [row[-1] for row in rows]
+
+        wait_until(lambda: lags() == ["0"] * PARTITIONS)
+
 
 def test_a_broker_that_was_stopped_beyond_its_lease_writes_nothing_under_its_old_epoch(
     tmp_path: Path,

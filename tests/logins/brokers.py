@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from tests.broker.sasl_peer import SaslPeer
 from tests.logins.logins import MTLS, OAUTHBEARER, Login
 from tests.logins.tokens import AUDIENCE, ISSUER, TokenIssuer
 from tests.support.asking import create_topics
+from tests.support.waiting import wait_until
 
 TOPIC = "secured"
 PASSWORD = "alice's own secret"
@@ -140,6 +142,14 @@ class Secured:
                         raise
 
 
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def running(
     kind: type[OdradekProcess] | type[KafkaProcess], folder: Path, keys: Keys
@@ -171,6 +181,8 @@ def running(
     process.start()
     try:
         secured = Secured(process, ports)
+        for port in ports.values():  # Kafka opens its listeners one after the other
+            wait_until(lambda port=port: accepts(port), f"port {port} is open")
         secured.set_up()
         yield secured
     finally:

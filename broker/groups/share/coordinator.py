@@ -10,7 +10,7 @@ import asyncio
 import logging
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.coordination.effects import Caller, Effect
 from odradek.broker.coordination.runtime import Answer, Runtime
@@ -43,6 +43,9 @@ from odradek.protocol.messages.share_group_heartbeat import (
 )
 from odradek.protocol.pacing import paced
 
+if TYPE_CHECKING:
+    from odradek.broker.peers.ends import RemoteEnds
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -65,6 +68,8 @@ class ShareGroupCoordinator:
         self._clock = clock
         self._is_enabled = is_enabled
         self._beginning: set[Task[None]] = set()
+        # None where no other broker can lead partitions.
+        self.remote_ends: RemoteEnds | None = None
 
     @property
     def is_enabled(self) -> bool:

@@ -102,9 +102,8 @@ async def _shares(broker: Observed, limit: int) -> tuple[list[ShareRow], int]:
         numbered = key.partition < len(topic.partitions)
         log = topic.partitions[key.partition] if numbered else None
         start = None if state.start_offset < 0 else state.start_offset
-        behind = None
-        if isinstance(log, Log):
-            behind = share_lag(log, state.start_offset, state.delivery_complete_count)
+        end_offset = log.high_watermark if isinstance(log, Log) else None
+        behind = share_lag(end_offset, state.start_offset, state.delivery_complete_count)
         rows.append(ShareRow(key.group_id, topic.name, key.partition, start, behind))
     return rows, len(known)
 

@@ -61,10 +61,10 @@ class AddressRates:
         if delay_ms:
             sensor.rate.record(-1, now_ms)
             sensor.throttled.record(delay_ms, now_ms)
-            self._tell(address, limit, now_ms)
+            self._report(address, limit, now_ms)
         return delay_ms
 
-    def _tell(self, address: str, limit: float, now_ms: int) -> None:
+    def _report(self, address: str, limit: float, now_ms: int) -> None:
         """Log a refusal, once a minute for each address: a flood must not fill the disk."""
         for known in [
             one for one, at in self._logged_ms.items() if now_ms - at >= _LOG_INTERVAL_MS

@@ -23,11 +23,11 @@ from odradek.broker.security.quotas.entities import (
     Quotas,
     check_entity,
     check_quota,
+    describe,
     entity_hash,
     invalid_address,
     read_entity,
     read_quotas,
-    tell,
     write_entity,
     write_quotas,
 )
@@ -89,7 +89,7 @@ class QuotaTable:
             keys = {key for key, _ in paced(operations)}
             if entity in outcomes or len(keys) < len(operations):
                 # The first alteration of the entity stands, as in ClientQuotaControlManager.
-                message = f"Ignoring duplicate entity {tell(entity)}"
+                message = f"Ignoring duplicate entity {describe(entity)}"
                 outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
                 continue
             try:

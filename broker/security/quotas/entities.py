@@ -52,7 +52,7 @@ def entity_hash(entity: Entity, pace: Pace = unpaced) -> int:
     )
 
 
-def tell(entity: Entity) -> str:
+def describe(entity: Entity) -> str:
     """Return an entity as Kafka prints it (ClientQuotaEntity.toString)."""
     parts = (f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{', '.join(parts)}}})"
