@@ -55,6 +55,8 @@ _FETCH_BYTES = 4 << 20
 _IDLE_S, _RETRY_S = 0.02, 0.2
 # The pause after an error of the disk, or damage: the copy is read again from its start.
 _TROUBLE_S = 5.0
+# A leader that lets this broker copy nothing for this time is a problem.
+_PATIENCE_S = 30.0
 # An interruption; followers.py counts one of more than 10 s.
 _INTERRUPTED_S = 3.0
 _MS_PER_S = 1_000
@@ -79,6 +81,8 @@ class _Move:
     copy_number: int = 0
     # When the last request was sent that the leader has answered, by the event loop's time.
     asked_s: float = 0.0
+    # When this broker could copy last, or wait for it.
+    copied_s: float = 0.0
     log_start_offset: int = 0
     # Whether the last answer has all that the leader had.
     is_in_sync: bool = False
@@ -131,6 +135,7 @@ class Copies:
             key = topic_id, number
             if key not in self._moves:
                 move = self._moves[key] = _Move(topic_id, number, count, ended.get(key))
+                move.copied_s = self._loop.time()
                 move.task = start_task("copy a partition", self._run(move))
 
     async def finish(self, keys: Iterable[Partition]) -> dict[Partition, LeftLog]:
@@ -200,6 +205,7 @@ class Copies:
             topic = self._topics.by_id(move.topic_id)
             leader = None if topic is None else topic.record.leaders[move.number]
             if topic is None or leader is None or leader.node_id == NO_LEADER:
+                move.copied_s = self._loop.time()
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
@@ -207,16 +213,22 @@ class Copies:
                     while self._topics.by_id(move.topic_id) is topic:
                         await self._carry_on(move, topic, leader)
             except (PeerAway, Refused) as error:
-                logger.debug("cannot copy topic=%s: %s", topic.name, error)
+                # For a moment a leader refuses while it, or this broker, follows a change.
+                if self._loop.time() - move.copied_s > _PATIENCE_S:
+                    self._note(move, topic, leader, error)
             except StorageError as error:
                 move.copy = None  # it is loaded again
                 move.has_looked = False
-                trouble = f"cannot copy {topic.name}-{move.number} from another broker: {error}"
-                if trouble != move.trouble:
-                    logger.error("%s", trouble)
-                move.trouble = trouble
+                self._note(move, topic, leader, error)
                 await asyncio.sleep(_TROUBLE_S)
             await asyncio.sleep(_RETRY_S)
+
+    def _note(self, move: _Move, topic: Topic, leader: Leader, error: Exception) -> None:
+        name = f"{topic.name}-{move.number}"
+        trouble = f"cannot copy {name} from broker {leader.node_id}: {error}"
+        if trouble != move.trouble:
+            logger.error("%s", trouble)
+        move.trouble = trouble
 
     async def _carry_on(self, move: _Move, topic: Topic, leader: Leader) -> None:
         """Fetch once, and append. Raises PeerAway, Refused or StorageError."""
@@ -255,13 +267,13 @@ class Copies:
         if records:
             await self._in_thread(move, move.copy.append, records, self._now_ms())
             self._spend(topic, move.number, len(records))
-            move.trouble = ""
             move.is_in_sync = move.copy.end_offset >= data.high_watermark
         elif move.copy.end_offset >= data.high_watermark:
             move.is_in_sync = True
             await asyncio.sleep(_IDLE_S)
         else:  # the leader keeps to its rate
             await asyncio.sleep(_RETRY_S)
+        move.copied_s, move.trouble = self._loop.time(), ""
 
     def _count(self, move: _Move) -> None:
         """Give a copy a higher number than those before it."""

@@ -8,9 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.reassignment import copies
 from odradek.broker.topics.states import OfflinePartition, Partition
 from odradek.config.resolution import Layer, Source
 from odradek.protocol.batch_records import decode_records
@@ -291,3 +294,20 @@ async def test_a_log_moves_to_workers_and_away_again(tmp_path: Path, catalog_url
             assert len(have) == 2
         assert moved.log_end_offset == 5
         await until(lambda: not log.directory.exists())
+
+
+@on_uvloop
+async def test_a_copy_that_does_not_come_on_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_PATIENCE_S", 0.5)
+    async with hosts(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as brokers:
+        old, new, log = await led(brokers)
+        followers, old.followers = old.followers, None  # it lets nobody copy
+        await assign(old, log, new.node_id)
+        await until(new.problems)
+        (problem,) = new.problems()
+        assert problem.startswith(f"cannot copy t-0 from broker {old.node_id}: error ")
+        old.followers = followers
+        await moved_to(new, log)
+        assert not new.problems()
