@@ -126,6 +126,9 @@ def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[C
     yield start
     for broker in started:
         broker.stop()
+        close = getattr(broker, "close", None)  # of a database beside it
+        if close is not None:
+            close()
     for broker in started:
         if isinstance(broker, OdradekProcess):
             _check_log(broker, *signs)

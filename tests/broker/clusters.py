@@ -56,10 +56,13 @@ class ThreeBrokers(OdradekProcess):
         return took_s + sum(one.start() for one in self.others)
 
     def stop(self) -> None:
-        """Stop the brokers, then the database."""
+        """Stop the brokers; they may be started again."""
         for one in self.others:
             one.stop()
         super().stop()
+
+    def close(self) -> None:
+        """Stop the database."""
         self.stack.close()
 
     def log_text(self) -> str:
