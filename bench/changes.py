@@ -9,20 +9,16 @@ broker; the second one is asked for it without a pause from the answer on.
 from __future__ import annotations
 
 import argparse
-import socket
-import struct
 import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.asking import Connection
 from bench.pairs import quantile
 from bench.processes import OdradekProcess
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,25 +31,8 @@ from odradek.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-T = TypeVar("T")
 _TOPIC, _SETTING, _OF_TOPIC = "changing", "retention.ms", 2
 _FIRST_MS = 1_000_000
-
-
-class Connection:
-    """A connection to a broker, with one request at a time."""
-
-    def __init__(self, broker: OdradekProcess) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", broker.port), 30)
-        self._stream = self._socket.makefile("rb")
-
-    def ask(self, request: Any, version: int, response: type[T]) -> T:
-        """Send a request; return its answer."""
-        self._socket.sendall(encode_request(request, version, 1, "bench"))
-        (size,) = struct.unpack(">i", self._stream.read(4))
-        frame = self._stream.read(size)
-        _, position = read_response_header(memoryview(frame), response, version)
-        return decode(response, version, frame[position:])
 
 
 def change(connection: Connection, value: int) -> None:
@@ -81,15 +60,15 @@ def measure(first: OdradekProcess, second: OdradekProcess, count: int) -> list[f
     """Return the times in ms, sorted."""
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
     admin.create_topics([NewTopic(_TOPIC, 1)])[_TOPIC].result(30)
-    one, other = Connection(first), Connection(second)
     times = []
-    for number in range(count):
-        value = _FIRST_MS + number
-        change(one, value)
-        changed_s = time.perf_counter()
-        while value_at(other) != str(value):
-            pass
-        times.append((time.perf_counter() - changed_s) * 1_000)
+    with Connection(first.port) as one, Connection(second.port) as other:
+        for number in range(count):
+            value = _FIRST_MS + number
+            change(one, value)
+            changed_s = time.perf_counter()
+            while value_at(other) != str(value):
+                pass
+            times.append((time.perf_counter() - changed_s) * 1_000)
     return sorted(times)
 
 

@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
-import struct
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.asking import Connection
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
-from odradek.protocol.compiler import decode
-from odradek.protocol.frames import encode_request, read_response_header
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -40,24 +35,12 @@ from odradek.protocol.messages.list_partition_reassignments import (
 )
 
 Broker = OdradekProcess | KafkaProcess
-T = TypeVar("T")
 
 _TOPIC, _FROM, _TO = "moving", 1, 2
 _VALUE_BYTES = 1_000
 _PACE_S = 0.005
 _LOOK_S = 0.02
 _PATIENCE_S = 300.0
-
-
-def ask(broker: Broker, request: Any, version: int, response: type[T]) -> T:
-    """Send one request; return its answer."""
-    with socket.create_connection(("127.0.0.1", broker.port), 30) as connection:
-        connection.sendall(encode_request(request, version, 1, "bench"))
-        stream = connection.makefile("rb")
-        (size,) = struct.unpack(">i", stream.read(4))
-        frame = stream.read(size)
-    _, position = read_response_header(memoryview(frame), response, version)
-    return decode(response, version, frame[position:])
 
 
 def odradeks(folder: Path) -> list[Broker]:
@@ -108,9 +91,9 @@ def fill(broker: Broker, megabytes: int) -> int:
     return count
 
 
-def move(brokers: Sequence[Broker]) -> tuple[float, float, int]:
+def move(broker: Broker, connection: Connection) -> tuple[float, float, int]:
     """Move the partition; return the time, the pause, and the number of records sent."""
-    settings = {"bootstrap.servers": brokers[0].bootstrap, "enable.idempotence": True}
+    settings = {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}
     producer = Producer({**settings, "linger.ms": 0})
     pauses: list[float] = []
 
@@ -132,7 +115,7 @@ def move(brokers: Sequence[Broker]) -> tuple[float, float, int]:
         topics=[ReassignableTopic(name=_TOPIC, partitions=[partition])]
     )
     begun_s = looked_s = time.monotonic()
-    answer = ask(brokers[0], request, 0, AlterPartitionReassignmentsResponse)
+    answer = connection.ask(request, 0, AlterPartitionReassignmentsResponse)
     assert not answer.responses[0].partitions[0].error_code, answer
     listing = ListPartitionReassignmentsRequest(topics=None)
     while time.monotonic() - begun_s < _PATIENCE_S:
@@ -140,7 +123,7 @@ def move(brokers: Sequence[Broker]) -> tuple[float, float, int]:
         time.sleep(_PACE_S)
         if time.monotonic() - looked_s > _LOOK_S:
             looked_s = time.monotonic()
-            if not ask(brokers[0], listing, 0, ListPartitionReassignmentsResponse).topics:
+            if not connection.ask(listing, 0, ListPartitionReassignmentsResponse).topics:
                 break
     took_s = time.monotonic() - begun_s
     for _ in range(100):
@@ -174,7 +157,8 @@ def main() -> None:
                     stack.callback(one.stop)
                     one.start()
                 count = fill(brokers[0], options.megabytes)
-                took_s, pause_s, sent = move(brokers)
+                with Connection(brokers[0].port) as connection:
+                    took_s, pause_s, sent = move(brokers[0], connection)
                 check(brokers[1], count + sent)
             times[name].append(took_s)
             speed = options.megabytes / took_s

@@ -280,9 +280,8 @@ def _plan_partition(
     log = topic.partitions[request.partition]
     if isinstance(log, OfflinePartition):
         return refused(reading, one, code_of(log.cause))
-    if reading.is_follower and services.followers is not None:
-        followed = services.followers.log_for(topic, request.partition, reading.follower_id)
-        log = log if followed is None else followed
+    followed = _followed(services, reading, topic, one) if reading.is_follower else None
+    log = log if followed is None else followed
     if isinstance(log, RemotePartition):
         return _led_elsewhere(reading, one, log.leader)
     if one.topic_id not in (topic.topic_id, ZERO_UUID):
@@ -294,7 +293,7 @@ def _plan_partition(
     offset, found, aborted, divergence = request.fetch_offset, None, None, _NO_DIVERGENCE
     size_max = request.partition_max_bytes if request.partition_max_bytes < left else left
     if reading.is_follower:
-        room = _follow(services, reading, topic, log, request)
+        room = None if followed is None else _follow(services, reading, followed, request)
         if room is None:
             if request.current_leader_epoch >= 0:
                 return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -349,15 +348,22 @@ def _unreadable(
     return planned
 
 
+def _followed(
+    services: FetchServices, reading: Reading, topic: Topic, one: WantedPartition
+) -> Log | None:
+    """Return the log that a follower copies, also one that is not served any more."""
+    if services.followers is None:
+        return None
+    return services.followers.log_for(topic, one.request.partition, reading.follower_id)
+
+
 def _follow(
-    services: FetchServices, reading: Reading, topic: Topic, log: Log, request: FetchPartition
+    services: FetchServices, reading: Reading, log: Log, request: FetchPartition
 ) -> int | None:
     """Note how far a follower has come; return the bytes it may copy, None if it may not."""
-    followers = services.followers
-    if followers is None or followers.log_for(topic, log.partition, reading.follower_id) is None:
-        return None
+    assert services.followers is not None, "they have found the log"
     copied = request.fetch_offset if request.log_start_offset >= 0 else -1
-    return followers.note(log, reading.follower_id, reading.copy_number, copied)
+    return services.followers.note(log, reading.follower_id, reading.copy_number, copied)
 
 
 def _find_divergence(log: Log, request: FetchPartition) -> EpochEndOffset:

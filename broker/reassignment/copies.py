@@ -244,10 +244,7 @@ class Copies:
         sent_s = self._loop.time()
         is_new = move.copy is None
         data = await self._fetch(move, topic, leader, is_new=is_new)
-        must_begin = diverges(data)
-        if not must_begin and not is_new:
-            must_begin = self._is_too_old(move, topic)
-        if must_begin and not is_new:
+        if not is_new and (diverges(data) or self._is_too_old(move, topic)):
             logger.warning("begins a copy again partition=%s-%d", topic.name, move.number)
             self._count(move)
             data = await self._fetch(move, topic, leader, is_new=True)

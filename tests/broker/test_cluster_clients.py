@@ -103,6 +103,35 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
     return found
 
 
+class Sender:
+    """An idempotent producer that writes the numbers from 0 on, in turn to all partitions."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap, self._topic = bootstrap, topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._sent = 0
+        self._failed: list[KafkaError] = []
+
+    def send(self, timeout_s: float = 0) -> None:
+        """Write some more numbers; wait for answers at most as long."""
+        for number in range(self._sent, self._sent + AT_ONCE):
+            self._producer.produce(
+                self._topic,
+                str(number).encode(),
+                partition=number % PARTITIONS,
+                on_delivery=lambda error, _: self._failed.append(error) if error else None,
+            )
+        self._sent += AT_ONCE
+        self._producer.poll(timeout_s)
+
+    def check(self) -> None:
+        """Check that each number was acknowledged, and is there once."""
+        assert not self._producer.flush(WAIT_S)
+        assert not self._failed
+        read = read_all(self._bootstrap, self._topic, self._sent)
+        assert sorted(read) == list(range(self._sent))
+
+
 def process(bootstrap: str, on_turn: Callable[[], None] = lambda: None) -> None:
     """Read records, write them to another topic in transactions, and check the outcome."""
     create(bootstrap, "in", "out")
@@ -168,27 +197,11 @@ def test_a_killed_broker_loses_nothing_and_nothing_comes_twice(
     with running(tmp_path, catalog_url) as brokers:
         bootstrap = addresses(brokers)
         create(bootstrap, "t")
-        failed: list[KafkaError] = []
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        numbers = itertools.count()
-        sent = 0
-
-        def send() -> None:
-            nonlocal sent
-            for number in itertools.islice(numbers, AT_ONCE):
-                producer.produce(
-                    "t",
-                    str(number).encode(),
-                    partition=number % PARTITIONS,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
-                )
-                sent += 1
-            producer.poll(0)
-
+        sender = Sender(bootstrap, "t")
         for victim in brokers:
-            send()
+            sender.send()
             victim.kill()
-            send()
+            sender.send()
             left = addresses([one for one in brokers if one.process])
             admin = AdminClient({"bootstrap.servers": left})
 
@@ -196,11 +209,9 @@ def test_a_killed_broker_loses_nothing_and_nothing_comes_twice(
                 return len(admin.list_topics(timeout=10).brokers) == len(brokers) - 1
 
             wait_until(is_noticed, "the others have closed the session")
-            send()
+            sender.send()
             victim.start()
-        assert not producer.flush(WAIT_S)
-        assert not failed
-        assert sorted(read_all(bootstrap, "t", sent)) == list(range(sent))
+        sender.check()
 
 
 def test_a_group_survives_the_death_of_its_coordinator(tmp_path: Path, catalog_url: str) -> None:

@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from bench.processes import OdradekProcess
@@ -26,11 +25,10 @@ from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.kafka_peer import Peer
 from tests.broker.test_cluster_clients import (
     PARTITIONS,
-    WAIT_S,
+    Sender,
     addresses,
     create,
     process,
-    read_all,
     running,
 )
 from tests.support.waiting import wait_until
@@ -89,31 +87,16 @@ def test_a_producer_does_not_notice_that_partitions_move(tmp_path: Path, catalog
         bootstrap = addresses(brokers)
         create(bootstrap, "t")
         wait_until(lambda: all(knows(one, "t") for one in brokers), "all know the topic")
-        failed: list[KafkaError] = []
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True}
-        producer = Producer(settings)
-        numbers = itertools.count()
-        sent = 0
+        sender = Sender(bootstrap, "t")
         for turn in range(6):
             moves = {("t", number): 1 + (number + turn) % 3 for number in range(PARTITIONS)}
             assert move(brokers[turn % 3], moves) == [0] * PARTITIONS
 
             def send_and_look() -> bool:
-                nonlocal sent
-                for number in itertools.islice(numbers, 50):
-                    producer.produce(
-                        "t",
-                        str(number).encode(),
-                        partition=number % PARTITIONS,
-                        on_delivery=lambda error, _: failed.append(error) if error else None,
-                    )
-                    sent += 1
-                producer.poll(0.05)
+                sender.send(0.05)
                 return not is_moving(brokers[0])
 
             wait_until(send_and_look, "all have moved")
-        assert not producer.flush(WAIT_S)
-        assert not failed
-        assert sorted(read_all(bootstrap, "t", sent)) == list(range(sent))
+        sender.check()
         for one in brokers:
             assert "Traceback" not in one.log_text()
