@@ -294,7 +294,8 @@ def test_a_broker_that_was_stopped_beyond_its_lease_writes_nothing_under_its_old
             def is_closed_out() -> bool:
                 asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
                 (topic,) = other.ask(asked, 12).topics
-                return -1 in [one.leader_id for one in topic.partitions]
+                ids = {one.partition_index: one.leader_id for one in topic.partitions}
+                return ids[by_leader[2]] == -1  # on a loaded machine another may be late, too
 
             wait_until(is_closed_out, "the others have closed its session")
             victim.process.send_signal(signal.SIGCONT)
@@ -306,7 +307,7 @@ def test_a_broker_that_was_stopped_beyond_its_lease_writes_nothing_under_its_old
             asked = fetching("t", partition=by_leader[2])
             ((data,),) = (one.partitions for one in before.ask(asked, 12).responses)
             epochs = [one.leader_epoch for _, one in iterate_batches(data.records)]
-            assert epochs == [0, *[1] * (len(epochs) - 1)]
+            assert all(epoch > epochs[0] for epoch in epochs[1:])
             assert len(epochs) == 3 - bool(answered.error_code)
 
 
