@@ -27,6 +27,7 @@ class Handler:
     flexible_from: int
     tells_error: bool  # the response has an error code at its top level
     is_brief: bool  # short requests are served in one piece
+    is_administrative: bool  # its effect depends on metadata that other brokers may change
 
 
 # Clients send these requests all the time, and a response is about as large as its request, or
@@ -37,6 +38,17 @@ _BRIEF = frozenset((
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "ApiVersions", "InitProducerId",
     "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
     "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "ShareFetch", "ShareAcknowledge",
+))  # fmt: skip
+
+# A client may send each of these to a broker, and the next to another: they are decided by the
+# metadata, as Kafka's controller decides them. DeleteRecords and ElectLeaders change none, but
+# are about topics that may be new.
+_ADMINISTRATIVE = frozenset((
+    "CreateTopics", "DeleteTopics", "CreatePartitions", "DeleteRecords", "ElectLeaders",
+    "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterConfigs",
+    "IncrementalAlterConfigs", "CreateAcls", "DeleteAcls", "CreateDelegationToken",
+    "RenewDelegationToken", "ExpireDelegationToken", "AlterClientQuotas",
+    "AlterUserScramCredentials", "UpdateFeatures", "UnregisterBroker",
 ))  # fmt: skip
 
 
@@ -54,4 +66,5 @@ def load(api: Api) -> Handler:
         info.flexible.first,
         tells_error,
         api.name in _BRIEF,
+        api.name in _ADMINISTRATIVE,
     )

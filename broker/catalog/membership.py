@@ -12,6 +12,7 @@ it stops no later than the catalog lets others act.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class Membership:
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
         changes.follow, changes.refuse = self._follow, self._refuse
+        changes.catch_up = self._catch_up
         brokers.lease.on_end = self._suspend
 
     @property
@@ -214,13 +216,21 @@ class Membership:
         while True:
             await asyncio.sleep(pause_s)
             try:
-                if await self._store.has_news():
-                    await self._changes.run(self._follow)
+                await self._follow_news()
             except MetadataError as error:
                 self._note(error)
                 pause_s = _RETRY_S
             else:
                 pause_s = _FOLLOW_S
+
+    async def _follow_news(self) -> None:
+        if await self._store.has_news():
+            await self._changes.run(self._follow)
+
+    async def _catch_up(self) -> None:
+        """Know the changes that other brokers have acknowledged, while the catalog answers."""
+        with contextlib.suppress(MetadataError):  # a change that needs the catalog reports it
+            await self._follow_news()
 
     async def _follow(self) -> None:
         """Put the changes of other brokers into memory, within a change."""

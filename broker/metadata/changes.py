@@ -12,7 +12,7 @@ then, memory follows that change, and the change here is decided again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from odradek.broker.errors import MetadataError
@@ -28,6 +28,10 @@ class OutOfDate(Exception):
     """Other brokers have changed the metadata since memory had it."""
 
 
+async def _nothing() -> None:
+    """Do nothing: no other broker changes the metadata."""
+
+
 class Changes:
     """The queue of changes; owns the tasks that run them."""
 
@@ -37,6 +41,8 @@ class Changes:
         self._turn = asyncio.Lock()
         # Brings memory up to date with other brokers' changes.
         self.follow: Callable[[], Coroutine[Any, Any, None]] | None = None
+        # The same, for a caller outside of the queue, and only as far as the store can be read.
+        self.catch_up: Callable[[], Awaitable[None]] = _nothing
         # Lets the store refuse the next change with an error, as it refuses any other.
         self.refuse: Callable[[MetadataError], None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()

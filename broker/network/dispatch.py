@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.api_table import BY_KEY
 from odradek.broker.apis import Handler, load
+from odradek.broker.context import RequestContext
 from odradek.broker.counters.latency import begin_ns
 from odradek.broker.errors import CloseConnection
+from odradek.broker.handlers import Handle
 from odradek.broker.loop.slices import Slices
+from odradek.broker.metadata.changes import Changes
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.serving import Serving, context_of
 from odradek.broker.services import Services
@@ -52,9 +56,19 @@ class DispatchServices(Services, Protocol):
 
     backpressure: Backpressure
     slices: Slices
+    changes: Changes
 
     def where_http_is(self) -> str:
         """Return for a log where HTTP is served."""
+
+
+async def _handle_up_to_date(
+    handle: Handle, services: DispatchServices, context: RequestContext, request: Any
+) -> Any:
+    """Handle a request once this broker knows the changes that others acknowledged before it."""
+    await services.changes.catch_up()
+    answer = handle(services, context, request)
+    return await answer if hasattr(answer, "__await__") else answer
 
 
 class Dispatcher:
@@ -178,7 +192,10 @@ class Dispatcher:
             api = BY_KEY.get(header.api_key)
             if api is None:
                 return None
-            handler = self._handlers[header.api_key] = load(api)
+            handler = load(api)
+            if handler.is_administrative and self.services.store.is_shared:
+                handler = replace(handler, handle=partial(_handle_up_to_date, handler.handle))
+            self._handlers[header.api_key] = handler
         if handler.first <= header.api_version <= handler.api.last:
             return handler
         return None
