@@ -68,7 +68,7 @@ class ObjectStore(Protocol):
     def size(self, key: str) -> int:
         """Return the size in bytes; raise ObjectMissing."""
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """List the objects whose keys begin with prefix, in the order of their keys."""
 
     def delete(self, keys: Sequence[str]) -> None:
