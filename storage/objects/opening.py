@@ -36,7 +36,7 @@ class StoreOptions:
 
 
 def open_store(url: str, options: StoreOptions | None = None) -> ObjectStore:
-    """Open a store without asking it anything; raise StoreRefused for what cannot be one.
+    """Open a store without asking it anything; raise StoreRefused for a wrong address or option.
 
     Google and Azure take credentials from their own variables (GOOGLE_APPLICATION_CREDENTIALS,
     AZURE_STORAGE_ACCOUNT_NAME and others); a folder must exist.
@@ -131,7 +131,7 @@ def _client(options: StoreOptions) -> ClientConfig:
 
 
 def _keys(options: StoreOptions) -> S3CredentialProvider | None:
-    """Return what gives the options' key, without a session's token of AWS's variables."""
+    """Return a provider of the options' key, without a session's token of AWS's variables."""
     if options.access_key_id is None or options.secret_access_key is None:
         return None
     credential: S3Credential = {

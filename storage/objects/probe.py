@@ -1,4 +1,4 @@
-"""Proves that an object store does what shared topics need of it."""
+"""Proves that an object store has all that shared topics need."""
 
 import uuid
 
@@ -15,7 +15,7 @@ _FIRST, _SECOND = b"the first object", b"another one"
 
 
 def probe(store: ObjectStore) -> None:
-    """Write, read, list and delete an object below probe/; raise StoreRefused for what is missing.
+    """Write, read, list and delete an object below probe/; raise StoreRefused with the missing one.
 
     StoreUnavailable passes. Nothing remains in a store that deletes.
     """
@@ -34,7 +34,7 @@ def probe(store: ObjectStore) -> None:
 
 
 def _prove_reads(store: ObjectStore, key: str) -> None:
-    _prove(store.read(key) == _FIRST, "no reads of what was just written")
+    _prove(store.read(key) == _FIRST, "no reads right after writes")
     try:
         store.create(key, _SECOND)
     except ObjectExists:
@@ -45,7 +45,7 @@ def _prove_reads(store: ObjectStore, key: str) -> None:
     _prove(store.size(key) == len(_FIRST), "no true sizes")
     _prove(store.read_range(key, 4, 5) == _FIRST[4:9], "no reads of ranges")
     listed = [one.key for one in store.list_objects("probe/")]
-    _prove(key in listed, "no listings of what was just written")
+    _prove(key in listed, "no listings right after writes")
 
 
 def _is_missing(store: ObjectStore, key: str) -> bool:

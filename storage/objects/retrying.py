@@ -21,7 +21,7 @@ _PAUSE_MAX_MS = 5_000
 
 
 class RetryingStore:
-    """Repeats what ends with StoreUnavailable until a call's deadline, then raises it.
+    """Repeats a request that ends with StoreUnavailable until its call's deadline, then raises it.
 
     The pauses double, and half of each is random. A request that is under way at the deadline is
     not cut off: a call takes up to one request's timeout longer. Each key must have one writer.

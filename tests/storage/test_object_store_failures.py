@@ -1,4 +1,4 @@
-"""Object stores that cannot be used, or not now, and what their errors say."""
+"""Object stores that cannot be used, or not now, and the texts of their errors."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[ObjectStore], object]] = {
     "delete two": lambda store: store.delete(["k", "l"]),
     "probe": probe,
 }
+HIDDEN = "hidden"
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
@@ -101,8 +102,8 @@ def test_a_session_of_the_variables_is_not_mixed_with_a_key(
 @pytest.mark.parametrize(
     ("url", "options", "text"),
     [
-        ("s3://id:hidden@bucket/a", StoreOptions(), "must not hold a credential"),
-        ("s3://b", StoreOptions(endpoint="http://id:hidden@host"), "must not hold a credential"),
+        (f"s3://id:{HIDDEN}@bucket/a", StoreOptions(), "must not hold a credential"),
+        ("s3://b", StoreOptions(endpoint=f"http://id:{HIDDEN}@h"), "must not hold a credential"),
         ("s3:///a", StoreOptions(), "s3://bucket/prefix"),
         ("s3://bucket?hidden=1", StoreOptions(), "s3://bucket/prefix"),
         ("http://host/a", StoreOptions(), "s3://bucket/prefix"),
@@ -113,7 +114,7 @@ def test_a_session_of_the_variables_is_not_mixed_with_a_key(
         ("s3://bucket", StoreOptions(access_key_id="hidden"), "set both or none"),
     ],
 )
-def test_what_cannot_be_opened(url: str, options: StoreOptions, text: str) -> None:
+def test_wrong_addresses_and_options(url: str, options: StoreOptions, text: str) -> None:
     with pytest.raises(StoreRefused, match=text) as caught:
         open_store(url, options)
     assert "hidden" not in str(caught.value)
@@ -163,7 +164,11 @@ def test_a_server_is_killed_and_started_again(s3_server: S3Server, bucket: str) 
 
             return call
 
-    starting = threading.Thread(target=lambda: refused.wait(60) and s3_server.start())
+    def start_again() -> None:
+        refused.wait(60)
+        s3_server.start()
+
+    starting = threading.Thread(target=start_again)
     starting.start()
     try:
         store = RetryingStore(Watched(), 60_000)  # type: ignore[arg-type]
@@ -225,7 +230,7 @@ def answer(status: int, code: str) -> str:
         ),
     ],
 )
-def test_what_an_answer_means(
+def test_answers_are_classified(
     error: Exception, expected: type[ObjectStoreError], text: str
 ) -> None:
     failure = failure_of("create", "s3://b/k", error)

@@ -1,4 +1,4 @@
-"""The probe finds each thing that a store lacks, and removes what it wrote."""
+"""The probe finds each thing that a store lacks, and removes its object."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Keeping(MemoryStore):
         (Keeping, "no deletes"),
     ],
 )
-def test_what_a_store_lacks(kind: type[MemoryStore], text: str) -> None:
+def test_a_lack_of_a_store_is_named(kind: type[MemoryStore], text: str) -> None:
     store = kind()
     with pytest.raises(StoreRefused) as caught:
         probe(store)

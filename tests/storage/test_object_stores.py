@@ -20,7 +20,7 @@ from tests.storage.object_stores import bucket, s3_server, store
 __all__ = ["bucket", "s3_server", "store"]
 
 
-def test_what_was_created_is_read(store: ObjectStore) -> None:
+def test_an_object_is_read_as_it_was_created(store: ObjectStore) -> None:
     store.create("a/b", b"hello")
     assert store.read("a/b") == b"hello"
     assert type(store.read("a/b")) is bytes
@@ -47,7 +47,7 @@ def test_an_object_is_created_once(store: ObjectStore) -> None:
 def test_a_large_object_is_created_once(store: ObjectStore) -> None:
     large = bytes(range(256)) * (9 << 12)  # above the size from which the library uses parts
     store.create("large", large)
-    # A server may close before it got what it refuses.
+    # A server may refuse an object and close before it got all of it.
     retrying = RetryingStore(store, 60_000)
     with pytest.raises(ObjectExists):
         retrying.create("large", large[1:])
@@ -147,6 +147,6 @@ def test_deletes(store: ObjectStore) -> None:
     assert store.read("a") == b"again"
 
 
-def test_the_probe_finds_all_there_is_to_need(store: ObjectStore) -> None:
+def test_the_probe_finds_no_lack(store: ObjectStore) -> None:
     probe(store)
     assert list(store.list_objects("")) == []

@@ -25,7 +25,7 @@ class Time:
         self.now_s = 100.0
         self.pauses_s: list[float] = []
 
-    def sleep(self, pause_s: float) -> None:
+    def pause(self, pause_s: float) -> None:
         self.pauses_s.append(pause_s)
         self.now_s += pause_s
 
@@ -34,11 +34,11 @@ def retrying(
     store: MemoryStore, time: Time, timeout_ms: int = 60_000, chance: float = 1.0
 ) -> RetryingStore:
     return RetryingStore(
-        store, timeout_ms, clock=lambda: time.now_s, sleep=time.sleep, chance=lambda: chance
+        store, timeout_ms, clock=lambda: time.now_s, sleep=time.pause, chance=lambda: chance
     )
 
 
-def test_what_succeeds_is_asked_once() -> None:
+def test_a_request_that_succeeds_is_sent_once() -> None:
     memory, time = MemoryStore(), Time()
     retrying(memory, time).create("a", [b"1", b"2"])
     assert memory.objects == {"a": b"12"}
@@ -120,7 +120,7 @@ def test_half_of_a_pause_is_random() -> None:
     assert time.pauses_s == [0.025, 0.05]
 
 
-def test_what_an_operator_must_mend_is_not_repeated() -> None:
+def test_a_refusal_is_not_repeated() -> None:
     class Refusing(MemoryStore):
         def read(self, key: str) -> bytes:
             self.requests += 1
