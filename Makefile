@@ -8,6 +8,7 @@ READY_DEV := $(VENV)/.ready-dev
 READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
+S3 := .s3/versitygw
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
 # requirements-build.lock.
 INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
@@ -26,7 +27,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka clean docs site lock
+.PHONY: run cluster test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka s3 clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -104,6 +105,12 @@ kafka:
 	else echo "no java or mvn: what compares with Apache Kafka is skipped"; fi
 	@[ ! -e $(KAFKA) ] || [ -e .kafka/classes.jsa ] || $(PYTHON) -m tests.kafka_classes
 
+# A server of S3 for the tests; without it, or Go to build it, they skip what asks one.
+s3: $(S3)
+
+$(S3):
+	GOBIN=$(CURDIR)/.s3 go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
 docs: $(READY_DEV)
 	$(BIN)/python -m odradek.config.reference > docs/configs.md
 	$(BIN)/python -m odradek.config.without_effect docs/compatibility.md
@@ -125,7 +132,7 @@ lock: $(READY_DEV)
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) data .kafka .interop .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .s3 .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

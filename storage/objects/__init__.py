@@ -1,0 +1,1 @@
+"""Objects in a bucket: the durable part of shared topics."""
