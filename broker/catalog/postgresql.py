@@ -46,7 +46,11 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
     """A connection to PostgreSQL; see Engine."""
 
     name = "postgresql"
-    _types = (("INTEGER", "BIGINT"), ("BLOB", "BYTEA"))
+    _types = (
+        ("INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+        ("INTEGER", "BIGINT"),
+        ("BLOB", "BYTEA"),
+    )
 
     def __init__(self, url: str) -> None:
         """Raises MetadataError for an address that is not valid."""

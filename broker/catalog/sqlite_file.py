@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 # How long a change waits for those of other processes; each takes some milliseconds.
 _WAIT_S = 5.0
+_POLL_S = 0.0005
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MS_PER_S = 1_000
 
@@ -65,7 +66,7 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():
             database = self._database or self._open()
-            database.execute(begin)
+            _begin(database, begin)
             try:
                 result = work(SqliteConnection(database))
                 database.execute("COMMIT")
@@ -101,3 +102,26 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             raise CatalogAway(f"the catalog {self.address} cannot be used: {reason}") from error
         except sqlite3.Error as error:
             raise MetadataError(f"{self.address}: {error}") from error
+
+
+def _begin(database: sqlite3.Connection, begin: str) -> None:
+    """Begin a transaction, once those of other processes have ended.
+
+    SQLite itself sleeps for up to 100 ms between two tries. Beside a broker that commits one
+    transaction after another it hardly ever finds the moment between two of them.
+    """
+    deadline_s = time.monotonic() + _WAIT_S
+    database.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                database.execute(begin)
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(_POLL_S)
+            else:
+                return
+    finally:
+        database.execute(f"PRAGMA busy_timeout = {_WAIT_S * _MS_PER_S:.0f}")

@@ -15,7 +15,7 @@ _FIRST, _SECOND = b"the first object", b"another one"
 
 
 def probe(store: ObjectStore) -> None:
-    """Write, read, list and delete an object below probe/; raise StoreRefused with the missing one.
+    """Write, read, list and delete an object below probe/; raise StoreRefused if one fails.
 
     StoreUnavailable passes. Nothing remains in a store that deletes.
     """

@@ -1,0 +1,191 @@
+"""The WAL of shared topics by itself: the time until a batch is durable, and the PUTs it takes.
+
+    python -m bench.wal [--catalog postgresql://…] [--store s3://bucket/prefix] [--no-delays]
+
+Without addresses the catalog is a file of SQLite and the bucket a folder. Each PUT and each commit
+gets the delay of a cloud in addition: PUT p50 30 ms and p99 150 ms, commit 2 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from bench.pairs import quantile
+from odradek.broker.catalog.engines import Engine, open_engine
+from odradek.broker.catalog.lines import Calls, Line
+from odradek.broker.catalog.schema import migrate
+from odradek.broker.catalog.sessions import open_session
+from odradek.broker.catalog.wal_backend import SessionWal
+from odradek.broker.catalog.wal_reading import read_wal
+from odradek.broker.catalog.wal_rows import TABLES
+from odradek.broker.metadata.members import Member
+from odradek.broker.metadata.statements import Connection
+from odradek.broker.wal.entries import Entry
+from odradek.broker.wal.pacing import WalLimits
+from odradek.broker.wal.wal import Wal
+from odradek.storage.objects.opening import StoreOptions, open_store
+from odradek.storage.objects.probe import probe
+from odradek.storage.objects.retrying import RetryingStore
+
+_PUT_P50_S, _PUT_SIGMA, _COMMIT_S = 0.030, 0.692, 0.002  # p99 = p50 * exp(2.326 * sigma)
+_LEASE_MS = 3_600_000
+_TOPIC = b"t" * 16
+_RECORD, _BATCH = 1_000, 16_000
+
+
+class Delayed:
+    """A backend with the delays of a cloud; it counts the PUTs."""
+
+    def __init__(self, backend: SessionWal, *, is_delayed: bool) -> None:
+        self._backend, self._is_delayed = backend, is_delayed
+        self._source = random.Random(1)
+        self.puts = self.commits = 0
+
+    async def upload(self, sequence: int, entry: Entry) -> None:
+        self.puts += 1
+        if self._is_delayed:
+            await asyncio.sleep(_PUT_P50_S * self._source.lognormvariate(0, _PUT_SIGMA))
+        await self._backend.upload(sequence, entry)
+
+    async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
+        self.commits += 1
+        if self._is_delayed:
+            await asyncio.sleep(_COMMIT_S)
+        await self._backend.commit(first, entries)
+
+
+class Writer:
+    """Appends batches to partitions, and notes the times until they are durable."""
+
+    def __init__(self, wal: Wal) -> None:
+        self._wal, self._ends = wal, [0] * 2_000
+        self.times_ms: list[float] = []
+        self.size_bytes = 0
+
+    def append(self, partition: int, batch: bytes) -> asyncio.Future[None]:
+        """Append a batch of one record."""
+        base = self._ends[partition]
+        self._ends[partition] += 1
+        self.size_bytes += len(batch)
+        begun_s = time.perf_counter()
+        self._wal.add((_TOPIC, partition), batch, base, base + 1)
+        done = self._wal.committed()
+        done.add_done_callback(
+            lambda _: self.times_ms.append((time.perf_counter() - begun_s) * 1_000)
+        )
+        return done
+
+    async def one_at_a_time(self, duration_s: float) -> None:
+        """Append a record once the one before is durable."""
+        batch, end_s = os.urandom(_RECORD), time.perf_counter() + duration_s
+        while time.perf_counter() < end_s:
+            await self.append(0, batch)
+
+    async def at_rate(self, duration_s: float, rate: float, batch: bytes, partitions: int) -> None:
+        """Append `rate` batches a second, whether those before are durable or not."""
+        begun_s, count, last = time.perf_counter(), 0, None
+        while (passed_s := time.perf_counter() - begun_s) < duration_s:
+            while count < passed_s * rate:
+                last = self.append(count % partitions, batch)
+                count += 1
+            await asyncio.sleep(0.001)
+        assert last is not None
+        await last
+
+    async def as_fast_as_possible(self, duration_s: float) -> None:
+        """Append with at most 64 MB that are not durable."""
+        batch, end_s, count = os.urandom(64 * _BATCH), time.perf_counter() + duration_s, 0
+        while time.perf_counter() < end_s:
+            last = self.append(count % 12, batch)
+            count += 1
+            if self._wal.pending_bytes > 64_000_000:
+                await last
+            await asyncio.sleep(0)
+        await last
+
+
+async def measure(name: str, engine: Engine, args: argparse.Namespace) -> None:
+    """Run one load in a session of its own, and print its figures."""
+    store = RetryingStore(open_store(args.store, StoreOptions()), timeout_ms=30_000)
+    probe(store)
+    line, threads = Line(open_engine(args.catalog), "wal", Calls()), ThreadPoolExecutor(4)
+    session = engine.transact(lambda connection: _begin(engine, connection))
+    backend = Delayed(SessionWal(line, session, store, threads), is_delayed=not args.no_delays)
+    wal = Wal(asyncio.get_running_loop(), backend, WalLimits(), lambda run: None)
+    writer = Writer(wal)
+    loads: Sequence[Callable[[], Awaitable[None]]] = (
+        lambda: writer.one_at_a_time(args.seconds),
+        lambda: writer.at_rate(args.seconds, 1_250, os.urandom(_BATCH), 12),
+        lambda: writer.at_rate(args.seconds, 400, os.urandom(100), 2_000),
+        lambda: writer.as_fast_as_possible(args.seconds),
+    )
+    begun_s = time.perf_counter()
+    await loads[LOADS.index(name)]()
+    spent_s = time.perf_counter() - begun_s
+    await wal.close()
+    begun_s, read_bytes = time.perf_counter(), 0
+    wanted = {(_TOPIC, number): 0 for number in range(2_000)}
+    if name == LOADS[-1]:
+        async for _, batches in read_wal(line, store, threads, wanted):
+            read_bytes += len(batches)
+        rate = read_bytes / (time.perf_counter() - begun_s) / 1e6
+        print(f"read back by a new leader, all loads {rate:20.1f} MB/s", flush=True)
+    await line.close()
+    threads.shutdown()
+    times = sorted(writer.times_ms)
+    print(
+        f"{name:48} p50 {quantile(times, 0.5):7.1f} ms  p99 {quantile(times, 0.99):7.1f} ms  "
+        f"{writer.size_bytes / spent_s / 1e6:7.1f} MB/s  {backend.puts / spent_s:5.1f} PUT/s  "
+        f"{backend.commits / spent_s:6.1f} commits/s",
+        flush=True,
+    )
+
+
+def _begin(engine: Engine, connection: Connection) -> int:
+    migrate(engine, connection)
+    if not engine.has_table(connection, "wal_entry"):
+        engine.create_tables(connection, TABLES)
+    return open_session(connection, engine, Member(1, "bench", None, ()), _LEASE_MS)
+
+
+LOADS = (
+    "one 1 kB record at a time",
+    "20 MB/s of 16 kB batches, 12 partitions",
+    "2,000 partitions, a record of 100 B each in 5 s",
+    "as fast as possible",
+)
+
+
+def main() -> None:
+    """Measure each load."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--catalog")
+    parser.add_argument("--store")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--no-delays", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        args.catalog = args.catalog or f"sqlite://{Path(folder) / 'catalog.db'}"
+        bucket = Path(folder) / "bucket"
+        bucket.mkdir()
+        prefix = f"/bench-{uuid.uuid4().hex[:8]}"  # of this run, in a bucket that may have others
+        args.store = args.store + prefix if args.store else f"file://{bucket}"
+        engine = open_engine(args.catalog)
+        with suppress(KeyboardInterrupt):
+            for name in LOADS:
+                asyncio.run(measure(name, engine, args))
+        engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The WAL's rows in the catalog: an entry is durable, and its records readable, once it has one.
+
+A row has the entry's index, and its body too if that is small; otherwise the body is an object of
+the bucket, whose key follows from session and sequence (`object_key`).
+
+1. The sequences of a session have no gaps, and are committed in order.
+2. No entry is committed once its session is closed: both change the session's row.
+3. A commit whose answer was lost can be repeated, and adds nothing then.
+4. Of two entries with batches of the same partition, the one with the lower offsets has the lower
+   place, also when other brokers led the partition in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odradek.broker.catalog.sessions import SessionClosed
+from odradek.broker.metadata.statements import Connection
+
+TABLES = """
+    CREATE TABLE wal_entry (
+        place      INTEGER PRIMARY KEY AUTOINCREMENT,
+        session    INTEGER NOT NULL,
+        sequence   INTEGER NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        runs       BLOB NOT NULL,
+        body       BLOB,
+        UNIQUE (session, sequence)
+    );
+    ALTER TABLE session ADD COLUMN next_sequence INTEGER NOT NULL DEFAULT 0;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """An entry to commit; `body` is None when the bucket has it."""
+
+    size_bytes: int
+    runs: bytes
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A committed entry; `body` is None when the bucket has it."""
+
+    place: int
+    session: int
+    sequence: int
+    size_bytes: int
+    runs: bytes
+    body: bytes | None
+
+
+def object_key(session: int, sequence: int) -> str:
+    """Return the key of an entry's object; keys of a session sort by sequence."""
+    return f"wal/{session:010d}/{sequence:012d}"
+
+
+def commit_entries(
+    connection: Connection, session: int, first: int, entries: Sequence[NewRow]
+) -> None:
+    """Commit entries with the sequences from `first` on. Raises SessionClosed.
+
+    It runs in Engine.touch: it waits for no other broker's commit.
+    """
+    counted = connection.execute(
+        "UPDATE session SET next_sequence = next_sequence + ?"
+        " WHERE epoch = ? AND next_sequence = ? AND closed_at_ms IS NULL RETURNING epoch",
+        (len(entries), session, first),
+    )
+    if counted:
+        connection.execute_many(
+            "INSERT INTO wal_entry (session, sequence, size_bytes, runs, body)"
+            " VALUES (?, ?, ?, ?, ?)",
+            [
+                (session, sequence, one.size_bytes, one.runs, one.body)
+                for sequence, one in enumerate(entries, first)
+            ],
+        )
+    elif _next_sequence(connection, session) != first + len(entries):
+        raise SessionClosed("the session of this broker is closed")
+
+
+def _next_sequence(connection: Connection, session: int) -> int:
+    rows = connection.execute("SELECT next_sequence FROM session WHERE epoch = ?", (session,))
+    return int(rows[0][0]) if rows else -1
+
+
+def entry_rows(connection: Connection, after: int, count_max: int) -> list[EntryRow]:
+    """Return the first entries after a place, by place."""
+    rows = connection.execute(
+        "SELECT place, session, sequence, size_bytes, runs, body FROM wal_entry"
+        " WHERE place > ? ORDER BY place LIMIT ?",
+        (after, count_max),
+    )
+    return [
+        EntryRow(place, epoch, sequence, size, bytes(runs), None if body is None else bytes(body))
+        for place, epoch, sequence, size, runs, body in rows
+    ]

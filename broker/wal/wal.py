@@ -1,0 +1,242 @@
+"""The WAL of a broker's shared partitions: a record is durable once its entry is committed.
+
+    add --> open entry --> sealed --> uploaded, unless it is small --> committed --> readers wake
+
+Uploads overlap; commits are in the order of the entries, all that are uploaded in one transaction.
+
+1. The entries of a partition are committed in the order of its offsets.
+2. A future of `committed` is done after the commits of all batches that were added before.
+3. A commit is repeated with the same entries until the catalog has answered.
+4. Once the session is closed nothing is committed, and all futures fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from odradek.broker.wal.entries import Entry, OpenEntry, Partition, Run
+from odradek.broker.wal.pacing import PutBudget, WalLimits, sealing_wait_s
+from odradek.storage.files import Buffer
+
+logger = logging.getLogger(__name__)
+
+# The pauses between tries while the bucket or the catalog is away.
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 2.0
+
+
+class WalLost(Exception):
+    """The broker's session is closed: other brokers lead its partitions."""
+
+
+class WalFailure(Exception):
+    """The bucket or the catalog did not take an entry; it may take it later."""
+
+
+class WalBackend(Protocol):
+    """The bucket and the catalog, as the WAL uses them. Both methods can be repeated."""
+
+    async def upload(self, sequence: int, entry: Entry) -> None:
+        """Put an entry into the bucket. Raises WalFailure and WalLost."""
+
+    async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
+        """Commit entries with the sequences from `first` on; those with True are inline.
+
+        Raises WalFailure, when the outcome is not known, and WalLost.
+        """
+
+
+class _Sealed:
+    """An entry between its sealing and its commit."""
+
+    __slots__ = ("entry", "is_inline", "is_ready", "sequence")
+
+    def __init__(self, sequence: int, entry: Entry, *, is_inline: bool) -> None:
+        self.sequence, self.entry, self.is_inline = sequence, entry, is_inline
+        self.is_ready = is_inline
+
+
+class Wal:
+    """Gathers, uploads and commits entries. The event loop owns it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        backend: WalBackend,
+        limits: WalLimits,
+        on_committed: Callable[[Run], None],
+    ) -> None:
+        """`on_committed` is called for each run of a committed entry, in order."""
+        self._loop, self._backend, self._limits = loop, backend, limits
+        self._on_committed = on_committed
+        self._budget = PutBudget(limits.puts_per_s, loop.time())
+        self._open, self._opened_s = OpenEntry(), 0.0
+        self._sealed: deque[_Sealed] = deque()  # by sequence
+        self._next_sequence = 0
+        # Each with the sequence of the last entry that it waits for.
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_committing = False
+        self._lost: WalLost | None = None
+        # The error of the last try while entries wait for the bucket or the catalog.
+        self.failure: WalFailure | None = None
+        # Bytes that were added and are not committed yet.
+        self.pending_bytes = 0
+
+    def add(
+        self, partition: Partition, batches: Buffer, base_offset: int, next_offset: int
+    ) -> None:
+        """Add batches that were appended to the log of a partition; their memory must not change.
+
+        Raises WalLost.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if not self._open.size_bytes:
+            self._opened_s = self._loop.time()
+            # The appends of one request, and of all that arrived with it, share an entry.
+            self._loop.call_soon(self._consider)
+        self._open.add(partition, batches, base_offset, next_offset)
+        self.pending_bytes += len(batches)
+        if self._open.size_bytes >= self._limits.entry_bytes_max:
+            self._consider()
+
+    def committed(self) -> asyncio.Future[None]:
+        """Return a future that is done once all that was added is committed.
+
+        It fails with WalLost.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self._lost is not None:
+            done.set_exception(self._lost)
+        elif self._open.size_bytes:
+            self._waiters.append((self._next_sequence, done))
+        elif self._sealed:
+            self._waiters.append((self._next_sequence - 1, done))
+        else:
+            done.set_result(None)
+        return done
+
+    async def close(self) -> None:
+        """Commit all that was added, unless the session is closed, and end."""
+        await asyncio.wait([self.committed()])
+        for task in self._tasks:
+            task.cancel()
+
+    # --- sealing ---------------------------------------------------------------------------
+
+    def _consider(self) -> None:
+        """Seal the open entry if it is due; otherwise come again when it is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._open.size_bytes or self._lost is not None:
+            return
+        now_s = self._loop.time()
+        wait_s = sealing_wait_s(
+            self._limits,
+            self._budget,
+            size_bytes=self._open.size_bytes,
+            age_s=now_s - self._opened_s,
+            under_way=len(self._sealed),
+            now_s=now_s,
+        )
+        if wait_s == 0:
+            self._seal(now_s)
+        elif wait_s is not None:
+            self._timer = self._loop.call_later(wait_s, self._consider)
+
+    def _seal(self, now_s: float) -> None:
+        is_inline = self._open.size_bytes <= self._limits.inline_bytes_max
+        sealed = _Sealed(self._next_sequence, self._open.seal(), is_inline=is_inline)
+        self._open = OpenEntry()
+        self._next_sequence += 1
+        self._sealed.append(sealed)
+        if is_inline:
+            self._commit_ready()
+        else:
+            self._budget.spend(now_s)
+            self._start(self._upload(sealed))
+
+    async def _upload(self, sealed: _Sealed) -> None:
+        try:
+            await self._insist(lambda: self._backend.upload(sealed.sequence, sealed.entry))
+        except WalLost as error:
+            self._lose(error)
+            return
+        sealed.is_ready = True
+        self._commit_ready()
+
+    # --- committing ------------------------------------------------------------------------
+
+    def _commit_ready(self) -> None:
+        if self._sealed and self._sealed[0].is_ready and not self._is_committing:
+            self._is_committing = True
+            self._start(self._commit())
+
+    async def _commit(self) -> None:
+        while self._sealed and self._sealed[0].is_ready:
+            ready = []
+            for one in self._sealed:
+                if not one.is_ready:
+                    break
+                ready.append(one)
+            entries = [(one.entry, one.is_inline) for one in ready]
+            first = ready[0].sequence
+            try:
+                await self._insist(lambda: self._backend.commit(first, entries))  # noqa: B023
+            except WalLost as error:
+                self._lose(error)
+                return
+            for _ in ready:
+                self._settle(self._sealed.popleft())
+            self._consider()
+        self._is_committing = False
+
+    def _settle(self, sealed: _Sealed) -> None:
+        self.pending_bytes -= sealed.entry.size_bytes
+        for run in sealed.entry.runs:
+            self._on_committed(run)
+        while self._waiters and self._waiters[0][0] <= sealed.sequence:
+            _, done = self._waiters.popleft()
+            if not done.done():  # its client has gone
+                done.set_result(None)
+
+    def _lose(self, error: WalLost) -> None:
+        self._lost = error
+        self._sealed.clear()
+        self._open = OpenEntry()
+        self.pending_bytes = 0
+        while self._waiters:
+            _, done = self._waiters.popleft()
+            if not done.done():
+                done.set_exception(error)
+        for task in self._tasks - {asyncio.current_task(self._loop)}:
+            task.cancel()
+
+    # --- parts -----------------------------------------------------------------------------
+
+    async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a step until it succeeds, with growing pauses."""
+        pause_s = _PAUSE_MIN_S
+        while True:
+            try:
+                await step()
+            except WalFailure as error:
+                if self.failure is None:
+                    logger.error("the WAL waits: %s; it tries again", error)
+                self.failure = error
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+            else:
+                self.failure = None
+                return
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work, loop=self._loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
