@@ -38,6 +38,7 @@ class StoreOptions:
 def open_store(url: str, options: StoreOptions | None = None) -> ObjectStore:
     """Open a store without asking it anything; raise StoreRefused for a wrong address or option.
 
+    Nothing written to a folder is synced: it is for tests and for machines that keep their power.
     Google and Azure take credentials from their own variables (GOOGLE_APPLICATION_CREDENTIALS,
     AZURE_STORAGE_ACCOUNT_NAME and others); a folder must exist.
     """

@@ -15,9 +15,10 @@ _FIRST, _SECOND = b"the first object", b"another one"
 
 
 def probe(store: ObjectStore) -> None:
-    """Write, read, list and delete an object below probe/; raise StoreRefused if one fails.
+    """Write, read, list and delete an object below probe/.
 
-    StoreUnavailable passes. Nothing remains in a store that deletes.
+    Raise StoreRefused, which names the first lack. StoreUnavailable passes.
+    Nothing remains in a store that deletes.
     """
     key = f"probe/{uuid.uuid4().hex}"
     try:
