@@ -1,4 +1,9 @@
-"""Several brokers as if they were one process: for tests that only need a broker."""
+"""Several brokers as if they were one process: for tests that only need a broker.
+
+They have started once all of them answer, and the first knows the others. To a client that came
+earlier, one broker might be the whole cluster, as with Kafka's: sarama's administrator would list
+the groups of this one only, until it refreshes its metadata after ten minutes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.processes import OdradekProcess, free_port
+from bench.processes import OdradekProcess, free_port, wait_until_answering
+from odradek.protocol.messages.metadata import MetadataRequest
+from tests.broker.kafka_peer import Peer
 from tests.broker.workers import Workers, workers
 from tests.support.postgresql import running
+from tests.support.waiting import wait_until
 
 
 class TwoWorkers(Workers):
@@ -33,6 +41,15 @@ class TwoWorkers(Workers):
         """The address of one worker: a client finds the others."""
         return f"127.0.0.1:{self.port}"
 
+    def start(self) -> float:
+        """Start the workers."""
+        took_s = super().start()
+        assert self.process is not None
+        for port in self.ports.values():
+            took_s += wait_until_answering(port, self.process, self.log_file)
+        _wait_until_known(self.count, self)
+        return took_s
+
 
 @dataclass
 class ThreeBrokers(OdradekProcess):
@@ -53,7 +70,9 @@ class ThreeBrokers(OdradekProcess):
                     own["listeners"] = f"PLAINTEXT://127.0.0.1:{free_port()}"
                 self.others.append(OdradekProcess(self.directory / str(node_id), own))
         took_s = super().start()
-        return took_s + sum(one.start() for one in self.others)
+        took_s += sum(one.start() for one in self.others)
+        _wait_until_known(1 + len(self.others), self)
+        return took_s
 
     def stop(self) -> None:
         """Stop the brokers; they may be started again."""
@@ -68,3 +87,12 @@ class ThreeBrokers(OdradekProcess):
     def log_text(self) -> str:
         """Return the output of all brokers."""
         return super().log_text() + "".join(one.log_text() for one in self.others)
+
+
+def _wait_until_known(count: int, first: OdradekProcess) -> None:
+    """Wait until the first of some brokers lists them all."""
+    with Peer(first.port) as peer:
+        wait_until(
+            lambda: len(peer.ask(MetadataRequest(topics=[]), 12).brokers) == count,
+            "the first broker knows the others",
+        )

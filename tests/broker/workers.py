@@ -31,7 +31,7 @@ class Workers(OdradekProcess):
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def start(self) -> float:
-        """Start the workers, unless they run; wait until all accept connections."""
+        """Start the workers, unless they run; wait until the first answers."""
         if self.process is not None:
             return 0.0
         return super().start()
