@@ -15,9 +15,8 @@ import random
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from bench.pairs import quantile
@@ -38,9 +37,8 @@ from odradek.storage.objects.probe import probe
 from odradek.storage.objects.retrying import RetryingStore
 
 _PUT_P50_S, _PUT_SIGMA, _COMMIT_S = 0.030, 0.692, 0.002  # p99 = p50 * exp(2.326 * sigma)
-_LEASE_MS = 3_600_000
 _TOPIC = b"t" * 16
-_RECORD, _BATCH = 1_000, 16_000
+_PARTITIONS, _RECORD, _BATCH = 2_000, 1_000, 16_000
 
 
 class Delayed:
@@ -68,7 +66,7 @@ class Writer:
     """Appends batches to partitions, and notes the times until they are durable."""
 
     def __init__(self, wal: Wal) -> None:
-        self._wal, self._ends = wal, [0] * 2_000
+        self._wal, self._ends = wal, [0] * _PARTITIONS
         self.times_ms: list[float] = []
         self.size_bytes = 0
 
@@ -114,32 +112,43 @@ class Writer:
         await last
 
 
+LOADS: Mapping[str, Callable[[Writer, float], Awaitable[None]]] = {
+    "one 1 kB record at a time": lambda writer, seconds: writer.one_at_a_time(seconds),
+    "20 MB/s of 16 kB batches, 12 partitions": lambda writer, seconds: writer.at_rate(
+        seconds, 1_250, os.urandom(_BATCH), 12
+    ),
+    "2,000 partitions, a record of 100 B each in 5 s": lambda writer, seconds: writer.at_rate(
+        seconds, 400, os.urandom(100), _PARTITIONS
+    ),
+    "as fast as possible": lambda writer, seconds: writer.as_fast_as_possible(seconds),
+}
+
+
+def begin_session(engine: Engine, lease_ms: int = 3_600_000) -> int:
+    """Create the tables, unless they are there, and open a session."""
+
+    def work(connection: Connection) -> int:
+        migrate(engine, connection)
+        if not engine.has_table(connection, "wal_entry"):
+            engine.create_tables(connection, TABLES)
+        return open_session(connection, engine, Member(1, "bench", None, ()), lease_ms)
+
+    return engine.transact(work)
+
+
 async def measure(name: str, engine: Engine, args: argparse.Namespace) -> None:
     """Run one load in a session of its own, and print its figures."""
     store = RetryingStore(open_store(args.store, StoreOptions()), timeout_ms=30_000)
     probe(store)
     line, threads = Line(open_engine(args.catalog), "wal", Calls()), ThreadPoolExecutor(4)
-    session = engine.transact(lambda connection: _begin(engine, connection))
-    backend = Delayed(SessionWal(line, session, store, threads), is_delayed=not args.no_delays)
+    real = SessionWal(line, begin_session(engine), store, threads)
+    backend = Delayed(real, is_delayed=not args.no_delays)
     wal = Wal(asyncio.get_running_loop(), backend, WalLimits(), lambda run: None)
     writer = Writer(wal)
-    loads: Sequence[Callable[[], Awaitable[None]]] = (
-        lambda: writer.one_at_a_time(args.seconds),
-        lambda: writer.at_rate(args.seconds, 1_250, os.urandom(_BATCH), 12),
-        lambda: writer.at_rate(args.seconds, 400, os.urandom(100), 2_000),
-        lambda: writer.as_fast_as_possible(args.seconds),
-    )
     begun_s = time.perf_counter()
-    await loads[LOADS.index(name)]()
+    await LOADS[name](writer, args.seconds)
     spent_s = time.perf_counter() - begun_s
     await wal.close()
-    begun_s, read_bytes = time.perf_counter(), 0
-    wanted = {(_TOPIC, number): 0 for number in range(2_000)}
-    if name == LOADS[-1]:
-        async for _, batches in read_wal(line, store, threads, wanted):
-            read_bytes += len(batches)
-        rate = read_bytes / (time.perf_counter() - begun_s) / 1e6
-        print(f"read back by a new leader, all loads {rate:20.1f} MB/s", flush=True)
     await line.close()
     threads.shutdown()
     times = sorted(writer.times_ms)
@@ -151,19 +160,18 @@ async def measure(name: str, engine: Engine, args: argparse.Namespace) -> None:
     )
 
 
-def _begin(engine: Engine, connection: Connection) -> int:
-    migrate(engine, connection)
-    if not engine.has_table(connection, "wal_entry"):
-        engine.create_tables(connection, TABLES)
-    return open_session(connection, engine, Member(1, "bench", None, ()), _LEASE_MS)
-
-
-LOADS = (
-    "one 1 kB record at a time",
-    "20 MB/s of 16 kB batches, 12 partitions",
-    "2,000 partitions, a record of 100 B each in 5 s",
-    "as fast as possible",
-)
+async def read_back(args: argparse.Namespace) -> None:
+    """Read the entries of all loads as a new leader does, and print the rate."""
+    store = RetryingStore(open_store(args.store, StoreOptions()), timeout_ms=30_000)
+    line, threads = Line(open_engine(args.catalog), "wal", Calls()), ThreadPoolExecutor(4)
+    begun_s, size_bytes = time.perf_counter(), 0
+    wanted = {(_TOPIC, number): 0 for number in range(_PARTITIONS)}
+    async for _, batches in read_wal(line, store, threads, wanted):
+        size_bytes += len(batches)
+    spent_s = time.perf_counter() - begun_s
+    await line.close()
+    threads.shutdown()
+    print(f"read back by a new leader, all loads {size_bytes / spent_s / 1e6:20.1f} MB/s")
 
 
 def main() -> None:
@@ -181,9 +189,9 @@ def main() -> None:
         prefix = f"/bench-{uuid.uuid4().hex[:8]}"  # of this run, in a bucket that may have others
         args.store = args.store + prefix if args.store else f"file://{bucket}"
         engine = open_engine(args.catalog)
-        with suppress(KeyboardInterrupt):
-            for name in LOADS:
-                asyncio.run(measure(name, engine, args))
+        for name in LOADS:
+            asyncio.run(measure(name, engine, args))
+        asyncio.run(read_back(args))
         engine.close()
 
 

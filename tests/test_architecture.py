@@ -38,8 +38,8 @@ MAY_IMPORT = {
 ROOMS = {
     "broker": (
         {"errors", "clock", "ids", "version", "api_table"},
-        {"orders", "hosts", "loop", "durability", "counters", "wal"},
-        {"process", "metadata"},
+        {"orders", "hosts", "loop", "durability", "counters"},
+        {"process", "metadata", "wal"},
         {"topics"},
         {"security"},
         {"catalog", "peers"},

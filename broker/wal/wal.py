@@ -16,10 +16,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
+from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.broker.wal.entries import Entry, OpenEntry, Partition, Run
-from odradek.broker.wal.pacing import PutBudget, WalLimits, sealing_wait_s
+from odradek.broker.wal.pacing import WalLimits, sealing_wait_s
 from odradek.storage.files import Buffer
 
 logger = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class Wal:
         """`on_committed` is called for each run of a committed entry, in order."""
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed = on_committed
-        self._budget = PutBudget(limits.puts_per_s, loop.time())
+        self._puts = RateLimiter()
         self._open, self._opened_s = OpenEntry(), 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
         self._next_sequence = 0
@@ -123,9 +125,8 @@ class Wal:
 
     async def close(self) -> None:
         """Commit all that was added, unless the session is closed, and end."""
-        await asyncio.wait([self.committed()])
-        for task in self._tasks:
-            task.cancel()
+        with suppress(WalLost):
+            await self.committed()
 
     # --- sealing ---------------------------------------------------------------------------
 
@@ -134,12 +135,12 @@ class Wal:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._open.size_bytes or self._lost is not None:
+        if not self._open.size_bytes:
             return
         now_s = self._loop.time()
         wait_s = sealing_wait_s(
             self._limits,
-            self._budget,
+            self._puts,
             size_bytes=self._open.size_bytes,
             age_s=now_s - self._opened_s,
             under_way=len(self._sealed),
@@ -159,7 +160,7 @@ class Wal:
         if is_inline:
             self._commit_ready()
         else:
-            self._budget.spend(now_s)
+            self._puts.take(self._limits.puts_per_s, now_s)
             self._start(self._upload(sealed))
 
     async def _upload(self, sealed: _Sealed) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.wal import begin_session
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.wal_reading import read_wal
@@ -18,7 +19,6 @@ from odradek.storage.objects.store import ObjectMissing, ObjectStore
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.simulation.wal_world import begin_session
 
 ORDERS, OTHER = (b"o" * 16, 0), (b"x" * 16, 3)
 

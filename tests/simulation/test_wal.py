@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.wal import begin_session
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.sessions import SessionClosed, close_session
 from odradek.broker.catalog.wal_rows import EntryRow, NewRow, commit_entries, entry_rows
@@ -22,7 +23,7 @@ from odradek.broker.wal.wal import WalLost
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.simulation.wal_world import LIMITS, World, begin_session
+from tests.simulation.wal_world import LIMITS, World
 
 KEYS = [(bytes([topic]) * 16, number) for topic in (1, 2) for number in range(3)]
 
@@ -118,7 +119,7 @@ def test_a_single_record_waits_for_nothing(world: World) -> None:
 
 
 def test_a_trickle_over_many_partitions_keeps_to_its_budget(tmp_path: Path) -> None:
-    world = World(2, tmp_path, limits=replace(LIMITS, entry_bytes_max=1 << 20, puts_per_s=2.0))
+    world = World(2, tmp_path, limits=replace(LIMITS, entry_bytes_max=1 << 20, puts_per_s=2))
     duration_s = 30
 
     async def work() -> None:

@@ -11,15 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from odradek.broker.catalog.engines import Engine, open_engine
+from bench.wal import begin_session
+from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
-from odradek.broker.catalog.schema import migrate
-from odradek.broker.catalog.sessions import close_session, open_session
+from odradek.broker.catalog.sessions import close_session
 from odradek.broker.catalog.wal_backend import SessionWal
 from odradek.broker.catalog.wal_reading import read_wal
-from odradek.broker.catalog.wal_rows import TABLES, EntryRow, entry_rows
-from odradek.broker.metadata.members import Endpoint, Member
-from odradek.broker.metadata.statements import Connection
+from odradek.broker.catalog.wal_rows import EntryRow, entry_rows
 from odradek.broker.wal.entries import Entry, Partition, Run, read_index
 from odradek.broker.wal.pacing import WalLimits
 from odradek.broker.wal.wal import Wal, WalBackend, WalFailure, WalLost
@@ -27,21 +25,7 @@ from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.retrying import RetryingStore
 from tests.simulation.cluster.loop import SimulatedLoop
 
-LEASE_MS = 60_000
-BROKER = Member(1, "host-1", None, (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),))
-LIMITS = WalLimits(entry_bytes_max=4_000, inline_bytes_max=300, linger_s=0.05, puts_per_s=20.0)
-
-
-def begin_session(engine: Engine) -> int:
-    """Create the tables, unless they are there, and open a session."""
-
-    def work(connection: Connection) -> int:
-        migrate(engine, connection)
-        if not engine.has_table(connection, "wal_entry"):
-            engine.create_tables(connection, TABLES)
-        return open_session(connection, engine, BROKER, LEASE_MS)
-
-    return engine.transact(work)
+LIMITS = WalLimits(entry_bytes_max=4_000, inline_bytes_max=300, linger_s=0.05, puts_per_s=20)
 
 
 class FaultyBackend:
