@@ -7,6 +7,9 @@ import uuid
 
 from odradek.protocol.wire import encode_uuid
 
+Partition = tuple[bytes, int]
+"""A topic's id and the number of a partition."""
+
 # org.apache.kafka.common.Uuid: zero means "none", one is Kafka's own metadata topic.
 _RESERVED = (bytes(16), bytes(15) + b"\x01")
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.sessions import close_session, open_sessions, sessions_of
-from odradek.broker.catalog.statements import CatalogStatements, Partition
+from odradek.broker.catalog.statements import CatalogStatements
+from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.placement import fair_targets, spread_evenly

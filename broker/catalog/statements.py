@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.catalog.registrations import unregister
+from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
-
-Partition = tuple[bytes, int]
-"""A topic's id and the number of a partition."""
 
 _LEADERS = (
     "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made, target, move"

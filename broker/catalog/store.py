@@ -33,8 +33,9 @@ from odradek.broker.catalog.sessions import (
     renew_session,
 )
 from odradek.broker.catalog.silences import Silences, close_silent, open_leases
-from odradek.broker.catalog.statements import CatalogStatements, Partition
+from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.errors import MetadataError
+from odradek.broker.ids import Partition
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection

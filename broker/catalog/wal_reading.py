@@ -9,7 +9,8 @@ from functools import partial
 
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.wal_rows import EntryRow, entry_rows, object_key
-from odradek.broker.wal.entries import Partition, Run, read_index
+from odradek.broker.ids import Partition
+from odradek.broker.wal.entries import Run, read_index
 from odradek.storage.objects.store import ObjectStore
 
 # Entries in memory at a time, and read from the bucket at once.

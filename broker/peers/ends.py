@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from odradek.broker.ids import Partition
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.peers.peers import Peers
 from odradek.broker.topics.registry import Topics
@@ -18,8 +19,6 @@ from odradek.protocol.messages.list_offsets import (
 
 _VERSION = 7
 _LATEST, _CONSUMER = -1, -1
-
-Partition = tuple[bytes, int]
 
 
 class RemoteEnds:

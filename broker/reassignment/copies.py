@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.peers.errors import PeerAway
@@ -62,7 +63,6 @@ _INTERRUPTED_S = 3.0
 _MS_PER_S = 1_000
 
 T = TypeVar("T")
-Partition = tuple[bytes, int]
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.broker.ids import Partition
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.throttle import Throttle
@@ -43,8 +44,6 @@ _UNLIMITED_BYTES = 1 << 62
 _MS_PER_S = 1_000
 # Enough for times until the year 2109, and for two million moves of a partition.
 _TIME_BITS = 42
-
-Partition = tuple[bytes, int]
 
 
 class Cleaner(Protocol):

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from odradek.broker.errors import MetadataError
+from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.followers import Followers
@@ -43,8 +44,6 @@ _AT_ONCE = 8
 _RETRY_S = 0.5
 # How long partitions are not served while copies get their ends.
 _COPY_PATIENCE_S = 3.0
-
-Partition = tuple[bytes, int]
 
 
 class Store(Protocol):

@@ -28,10 +28,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from odradek.broker.ids import Partition
 from odradek.storage.files import Buffer
-
-Partition = tuple[bytes, int]
-"""A topic's id and the number of a partition."""
 
 _ROW = struct.Struct(">16siqqII")
 _FOOTER = struct.Struct(">QII8s")

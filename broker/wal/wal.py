@@ -19,8 +19,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from odradek.broker.ids import Partition
 from odradek.broker.loop.rate_limiter import RateLimiter
-from odradek.broker.wal.entries import Entry, OpenEntry, Partition, Run
+from odradek.broker.wal.entries import Entry, OpenEntry, Run
 from odradek.broker.wal.pacing import WalLimits, sealing_wait_s
 from odradek.storage.files import Buffer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from odradek.protocol.errors import ErrorCode
@@ -37,6 +39,19 @@ from tests.support.requests import creatable, creating
 _TIMES = 10
 _TIMEOUT_MS = 10_000
 _TOPIC = 2
+
+
+@asynccontextmanager
+async def two_brokers(folder: Path, url: str) -> AsyncIterator[tuple[Client, Client]]:
+    """Return clients of two brokers that know each other."""
+    async with (
+        member(folder, url, 1) as one,
+        member(folder, url, 2) as two,
+        client(one) as here,
+        client(two) as there,
+    ):
+        await until(lambda: len(one.brokers) == len(two.brokers) == 2)
+        yield here, there
 
 
 async def create(at: Client, name: str) -> int:
@@ -111,13 +126,7 @@ _REQUESTS = {
 async def test_each_broker_knows_a_topic_that_another_has_just_created(
     tmp_path: Path, catalog_url: str
 ) -> None:
-    async with (
-        member(tmp_path, catalog_url, 1) as one,
-        member(tmp_path, catalog_url, 2) as two,
-        client(one) as here,
-        client(two) as there,
-    ):
-        await until(lambda: len(one.brokers) == len(two.brokers) == 2)
+    async with two_brokers(tmp_path, catalog_url) as (here, there):
         for request, expected in _REQUESTS.items():
             for number in range(_TIMES):
                 name = f"{request.__name__}-{number}"
@@ -129,13 +138,7 @@ async def test_each_broker_knows_a_topic_that_another_has_just_created(
 async def test_a_name_is_free_at_each_broker_once_another_has_deleted_its_topic(
     tmp_path: Path, catalog_url: str
 ) -> None:
-    async with (
-        member(tmp_path, catalog_url, 1) as one,
-        member(tmp_path, catalog_url, 2) as two,
-        client(one) as here,
-        client(two) as there,
-    ):
-        await until(lambda: len(one.brokers) == len(two.brokers) == 2)
+    async with two_brokers(tmp_path, catalog_url) as (here, there):
         assert await create(here, "t") == 0
         for _ in range(_TIMES):
             assert await delete(there, "t") == 0

@@ -13,7 +13,8 @@ from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.wal_reading import read_wal
 from odradek.broker.catalog.wal_rows import NewRow, commit_entries, object_key
-from odradek.broker.wal.entries import DamagedEntry, OpenEntry, Partition
+from odradek.broker.ids import Partition
+from odradek.broker.wal.entries import DamagedEntry, OpenEntry
 from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.store import ObjectMissing, ObjectStore
 from tests.broker.catalogs import catalog_url as catalog_url

@@ -18,7 +18,7 @@ from bench.wal import begin_session
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.sessions import SessionClosed, close_session
 from odradek.broker.catalog.wal_rows import EntryRow, NewRow, commit_entries, entry_rows
-from odradek.broker.wal.entries import Partition
+from odradek.broker.ids import Partition
 from odradek.broker.wal.wal import WalLost
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database

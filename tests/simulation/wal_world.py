@@ -18,7 +18,8 @@ from odradek.broker.catalog.sessions import close_session
 from odradek.broker.catalog.wal_backend import SessionWal
 from odradek.broker.catalog.wal_reading import read_wal
 from odradek.broker.catalog.wal_rows import EntryRow, entry_rows
-from odradek.broker.wal.entries import Entry, Partition, Run, read_index
+from odradek.broker.ids import Partition
+from odradek.broker.wal.entries import Entry, Run, read_index
 from odradek.broker.wal.pacing import WalLimits
 from odradek.broker.wal.wal import Wal, WalBackend, WalFailure, WalLost
 from odradek.storage.objects.opening import StoreOptions, open_store

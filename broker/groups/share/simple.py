@@ -15,12 +15,12 @@ from typing import Generic, TypeVar
 
 from odradek.broker.groups.modern.spec import Assignment, GroupSpec
 from odradek.broker.groups.modern.tables import Table, in_map_order, in_set_order
+from odradek.broker.ids import Partition
 from odradek.broker.orders.hash_map import HashMapKeys
 from odradek.broker.orders.java import int_hash, uuid_hash
 
 NAME = "simple"
 
-Partition = tuple[bytes, int]
 K = TypeVar("K")
 _INT32 = 0xFFFFFFFF
 
