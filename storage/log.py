@@ -7,7 +7,7 @@ the part that reads.
 2. Offsets are assigned once and in order: `log_end_offset` never goes back.
 3. `log_start_offset` never goes back, and never passes the end.
 4. An append that is refused, or fails, leaves no part of its batch in the log.
-5. All batches before `recovery_point` are on the disk.
+5. All batches before `recovery_point` are on the disk, or in the WAL if the log is shared.
 6. At most one exchange of segments is in progress. It is settled before another begins, before
    segments of it are deleted, and before the log is moved or closed.
 """
@@ -63,7 +63,6 @@ class Log(ReadableLog):
     ) -> None:
         super().__init__(directory, identity, config, parts)
         self._fs, self._random = fs, random_source
-        self.leader_epoch = max(parts.epochs.latest, 0)  # written into appended batches
         self._directory_dirty = True
         self._exchange: Exchange | None = None
         self._is_half_rolled = False
@@ -77,12 +76,6 @@ class Log(ReadableLog):
         self.on_roll: Callable[[Log], None] | None = None
         # Called with files to remove and the time to do so, file.delete.delay.ms from now.
         self.on_files_deleted: Callable[[Sequence[Path], int], None] | None = None
-
-    def follow(self, directory: Path) -> None:
-        """Note that the directory was renamed."""
-        self.directory = directory
-        for segment in self.segments:
-            segment.follow(directory)
 
     # --- writing --------------------------------------------------------------------------
 
@@ -146,15 +139,33 @@ class Log(ReadableLog):
             (checked.data,), size, last_offset, max_timestamp, config.index_interval_bytes, aborted
         )
         self.log_end_offset = last_offset + 1
+        if self.uncommitted is not None:
+            self.uncommitted.add(checked.data, base_offset, last_offset + 1)
         if batch.producer_id >= 0 and marker is None:
             self.producers.update(batch, last_offset)
         if self.on_append is not None:
             self.on_append(self, size, last_offset + 1 - base_offset)
         if marker is not None:
             self._directory_dirty |= aborted is not None  # its index may be a new file
-            if self.producers.end_transaction(marker) and self.on_stable is not None:
-                self.on_stable(self)
+            self._end_transaction(marker, base_offset)
         return Appended(base_offset, last_offset, checked.log_append_time_ms)
+
+    def _end_transaction(self, marker: Marker, offset: int) -> None:
+        first_offset = self.producers.first_open_offset
+        if not self.producers.end_transaction(marker):
+            return
+        if self.uncommitted is not None:
+            assert first_offset is not None, "it has ended"
+            self.uncommitted.ended(first_offset, offset)
+        elif self.on_stable is not None:
+            self.on_stable(self)
+
+    def committed(self, end_offset: int) -> None:
+        """Note that the WAL has committed all before an offset of this shared log."""
+        assert self.uncommitted is not None
+        self.recovery_point = end_offset
+        if self.uncommitted.committed(end_offset) and self.on_stable is not None:
+            self.on_stable(self)
 
     def append_marker(self, marker: Marker) -> Appended:
         """Append the control batch that ends a producer's transaction.
@@ -225,11 +236,6 @@ class Log(ReadableLog):
         while first > 0 and not self.segments[first - 1].is_durable:
             first -= 1
         return first
-
-    @property
-    def must_flush(self) -> bool:
-        """Whether flush.messages records, or more, are not on the disk yet."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def flushed(self, end_offset: int) -> None:
         """Note that every batch before an offset is on the disk."""
@@ -353,12 +359,6 @@ class Log(ReadableLog):
         else:
             for path in paths:
                 self._fs.remove(path)
-
-    def raise_epoch(self, epoch: int) -> None:
-        """Begin a later leader epoch with the next batch; waits for the disk."""
-        if epoch > self.leader_epoch:
-            self._epochs.assign(epoch, self.log_end_offset)
-            self.leader_epoch = epoch
 
     def settle(self) -> bool:
         """End an exchange in progress; return whether the segments may be copied now."""

@@ -17,6 +17,7 @@ from odradek.storage.errors import DiskFailure, OffsetOutOfRange, StorageError
 from odradek.storage.producers import ProducerStates
 from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
 from odradek.storage.segment import Segment, Slice
+from odradek.storage.uncommitted import Uncommitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class ReadableLog:
         self.log_end_offset = self.segments[-1].next_offset
         self.recovery_point = parts.recovery_point
         self.producers, self._epochs = parts.producers, parts.epochs
+        self.leader_epoch = max(parts.epochs.latest, 0)  # written into appended batches
         self._size_before_active = sum(s.size_bytes for s in self.segments[:-1])
+        # The end that is not committed yet; None for a local log, which readers read to its end.
+        self.uncommitted: Uncommitted | None = None
         self.is_deleted = False
         # Whether another process has the log now.
         self.is_handed_over = False
@@ -82,14 +86,22 @@ class ReadableLog:
         return self.segments[-1]
 
     @property
+    def must_flush(self) -> bool:
+        """Whether flush.messages records, or more, are not durable yet."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
     def high_watermark(self) -> int:
-        """The end of the records that consumers may read; on one node, the log's end."""
-        return self.log_end_offset
+        """The end of the records that consumers may read: the log's end, if it is local."""
+        return self.log_end_offset if self.uncommitted is None else self.recovery_point
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for read_committed consumers: the first open transaction, or the log's end."""
+        """The end for read_committed consumers: the first open transaction, or all's end."""
         offset = self.producers.first_open_offset
+        if self.uncommitted is not None:
+            unstable = self.uncommitted.unstable_offset
+            offset = min(one for one in (unstable, offset, self.recovery_point) if one is not None)
         return self.log_end_offset if offset is None else max(offset, self.log_start_offset)
 
     @property
@@ -101,6 +113,18 @@ class ReadableLog:
     def epochs(self) -> tuple[tuple[int, int], ...]:
         """All leader epochs with their first offsets, oldest first."""
         return self._epochs.entries
+
+    def follow(self, directory: Path) -> None:
+        """Note that the directory was renamed."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.follow(directory)
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Begin a later leader epoch with the next batch; waits for the disk."""
+        if epoch > self.leader_epoch:
+            self._epochs.assign(epoch, self.log_end_offset)
+            self.leader_epoch = epoch
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         """Note the leader epoch of a batch that was copied, and the batch's first offset."""
@@ -131,7 +155,7 @@ class ReadableLog:
                 f"{self.name}: offset {offset} is outside "
                 f"[{self.log_start_offset}, {self.log_end_offset}]"
             )
-        end = self.last_stable_offset if is_committed else self.log_end_offset
+        end = self.last_stable_offset if is_committed else self.high_watermark
         if offset >= end:
             return None
         segments = self.segments

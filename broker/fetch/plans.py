@@ -315,7 +315,7 @@ def _plan_partition(
             if found is not None and reading.is_follower and services.followers is not None:
                 services.followers.spend(log, found.size)
             if found is None:
-                end = log.last_stable_offset if is_committed else log.log_end_offset
+                end = log.last_stable_offset if is_committed else log.high_watermark
                 is_idle = offset >= end
             if size_max < 0 and not is_idle:
                 return refused(reading, one, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -383,7 +383,7 @@ def _find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTra
         return []
     return [
         AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in aborted_within(log.segments, offset, found, log.log_end_offset)
+        for one in aborted_within(log.segments, offset, found, log.high_watermark)
     ]
 
 
@@ -394,7 +394,6 @@ def _is_behind(log: Log, found: Slice, is_committed: bool) -> bool:
     """
     if found.base_offset == log.active.base_offset:
         return False
-    if is_committed:  # the readable part may end in this segment
-        end = segment_index(log.segments, log.last_stable_offset)
-        return found.base_offset != log.segments[end].base_offset
-    return True
+    # The readable part may end in this segment.
+    end = log.last_stable_offset if is_committed else log.high_watermark
+    return found.base_offset != log.segments[segment_index(log.segments, end)].base_offset

@@ -85,7 +85,7 @@ class Purgatory:
         if not delayed:
             return
         for fetch in delayed:
-            if fetch.is_committed and log.last_stable_offset < log.log_end_offset:
+            if fetch.is_committed and log.last_stable_offset < log.high_watermark:
                 continue
             fetch.missing_bytes -= size_bytes
             if fetch.missing_bytes <= 0:

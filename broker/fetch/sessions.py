@@ -117,7 +117,7 @@ class Session:
             log = one.idle_log
             if (
                 log is not None
-                and log.log_end_offset == one.high_watermark
+                and log.high_watermark == one.high_watermark
                 and log.log_start_offset == one.log_start_offset
             ):
                 idle.append(log)
