@@ -26,7 +26,6 @@ from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import open_session
 from odradek.broker.catalog.wal_backend import SessionWal
 from odradek.broker.catalog.wal_reading import read_wal
-from odradek.broker.catalog.wal_rows import TABLES
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.wal.entries import Entry
@@ -129,8 +128,6 @@ def begin_session(engine: Engine, lease_ms: int = 3_600_000) -> int:
 
     def work(connection: Connection) -> int:
         migrate(engine, connection)
-        if not engine.has_table(connection, "wal_entry"):
-            engine.create_tables(connection, TABLES)
         return open_session(connection, engine, Member(1, "bench", None, ()), lease_ms)
 
     return engine.transact(work)
@@ -166,8 +163,8 @@ async def read_back(args: argparse.Namespace) -> None:
     line, threads = Line(open_engine(args.catalog), "wal", Calls()), ThreadPoolExecutor(4)
     begun_s, size_bytes = time.perf_counter(), 0
     wanted = {(_TOPIC, number): 0 for number in range(_PARTITIONS)}
-    async for _, batches in read_wal(line, store, threads, wanted):
-        size_bytes += len(batches)
+    async for some in read_wal(line, store, threads, wanted):
+        size_bytes += sum(len(batches) for _, batches in some)
     spent_s = time.perf_counter() - begun_s
     await line.close()
     threads.shutdown()

@@ -5,9 +5,6 @@
       partition.metadata            the topic's id
       00000000000000008192.log  …   as in every log
 
-Batches are appended as in a follower of Kafka's (UnifiedLog.appendAsFollower): with the offsets
-and the leader epochs that they have. Compaction may have left gaps between them.
-
 1. All batches that a copy has are on the disk when append() returns.
 2. A host that serves a partition has at most one copy of it. It is the whole log, which has not
    got its own name yet: take_copies() gives it that name.
@@ -31,6 +28,7 @@ from odradek.config.topic import TopicConfig
 from odradek.protocol.batches import BatchHeader
 from odradek.protocol.legacy import stored_crc
 from odradek.storage.checkpoints import LeftLog, TopicPartition
+from odradek.storage.copying import append_copied
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import CorruptBatch, CorruptFile
 from odradek.storage.files import FileSystem
@@ -44,9 +42,7 @@ from odradek.storage.partition_directories import (
 )
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.recovery import Checkpointed, load_log
-from odradek.storage.rolling import must_roll
 from odradek.storage.scan import whole_batches
-from odradek.storage.transactions import read_marker
 
 logger = logging.getLogger(__name__)
 
@@ -119,39 +115,10 @@ class CopiedLog:
         self._log.flushed(unflushed.end_offset)
 
     def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
-        log = self._log
         if stored_crc(header, batch) != header.crc:
-            raise CorruptBatch(f"{log.name}: the batch at {header.base_offset} has a wrong CRC")
-        # Compaction has left nothing in between.
-        log.log_end_offset = header.base_offset
-        reason = must_roll(
-            log.config,
-            log.active,
-            len(batch),
-            header.last_offset,
-            header.max_timestamp,
-            now_ms,
-        )
-        if reason is not None:
-            log.roll(now_ms, reason)
-        log.note_epoch(header.leader_epoch, header.base_offset)
-        marker = read_marker(header, batch) if header.is_control else None
-        producers = log.producers
-        aborted = producers.aborted_by(marker, header.base_offset) if marker else None
-        log.active.append(
-            (batch,),
-            len(batch),
-            header.last_offset,
-            header.max_timestamp,
-            log.config.index_interval_bytes,
-            aborted,
-        )
-        log.log_end_offset = header.next_offset
-        if marker is not None:
-            producers.end_transaction(marker)
-            log.touch_directory()  # the index of aborted transactions may be a new file
-        elif header.producer_id >= 0:
-            producers.update(header, header.last_offset)
+            name = self._log.name
+            raise CorruptBatch(f"{name}: the batch at {header.base_offset} has a wrong CRC")
+        append_copied(self._log, header, batch, now_ms)
 
     def close(self, log_start_offset: int) -> LeftLog:
         """Close the copy, which is used as the log from here on, with the log's start."""

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
-from odradek.broker.catalog.wal_rows import EntryRow, entry_rows, object_key
+from odradek.broker.catalog.wal_rows import EntryRow, entry_bodies, entry_rows, object_key
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import Run, read_index
 from odradek.storage.objects.store import ObjectStore
 
+# The rows in memory at a time; an index of 2,000 partitions has 88 kB.
+_ROWS_AT_ONCE = 128
 # Entries in memory at a time, and read from the bucket at once.
 _ENTRIES_AT_ONCE = 8
+
+_Found = tuple[EntryRow, Sequence[Run]]
 
 
 async def read_wal(
     line: Line, store: ObjectStore, threads: Executor, wanted: Mapping[Partition, int]
-) -> AsyncIterator[tuple[Run, memoryview]]:
+) -> AsyncIterator[list[tuple[Run, memoryview]]]:
     """Yield the committed runs with records at or after an offset of each wanted partition.
 
-    Those of a partition are in the order of their offsets. Raises MetadataError, ObjectStoreError
-    and DamagedEntry. Nobody may commit batches of these partitions meanwhile.
+    Those of a partition are in the order of their offsets; they come some entries at a time.
+    Raises MetadataError, ObjectStoreError and DamagedEntry. Nobody may commit batches of these
+    partitions meanwhile.
     """
-    loop, place = asyncio.get_running_loop(), -1
-    while rows := await line.read(partial(entry_rows, after=place, count_max=_ENTRIES_AT_ONCE)):
+    place = -1
+    while rows := await line.read(partial(entry_rows, after=place, count_max=_ROWS_AT_ONCE)):
         parts = [(row, _wanted_of(row, wanted)) for row in rows]
         found = [(row, runs) for row, runs in parts if runs]
-        reads = [
-            loop.run_in_executor(threads, _read_span, store, row, runs) for row, runs in found
-        ]
-        for (_, runs), span in zip(found, await asyncio.gather(*reads), strict=True):
-            begin = runs[0].position
-            for run in runs:
-                at = run.position - begin
-                yield run, run.check(span[at : at + run.size_bytes])
+        for first in range(0, len(found), _ENTRIES_AT_ONCE):
+            yield await _read(line, store, threads, found[first : first + _ENTRIES_AT_ONCE])
         place = rows[-1].place
 
 
@@ -48,10 +47,34 @@ def _wanted_of(row: EntryRow, wanted: Mapping[Partition, int]) -> list[Run]:
     ]
 
 
-def _read_span(store: ObjectStore, row: EntryRow, runs: list[Run]) -> memoryview:
+async def _read(
+    line: Line, store: ObjectStore, threads: Executor, found: Sequence[_Found]
+) -> list[tuple[Run, memoryview]]:
+    loop = asyncio.get_running_loop()
+    inline = [row.place for row, _ in found if row.is_inline]
+    bodies: dict[int, bytes] = {}
+    if inline:
+        read = await line.read(partial(entry_bodies, places=inline))
+        bodies = dict(zip(inline, read, strict=True))
+    spans = await asyncio.gather(
+        *(
+            loop.run_in_executor(threads, _span, store, row, runs, bodies.get(row.place))
+            for row, runs in found
+        )
+    )
+    return [
+        (run, run.check(span[run.position - runs[0].position :][: run.size_bytes]))
+        for (_, runs), span in zip(found, spans, strict=True)
+        for run in runs
+    ]
+
+
+def _span(
+    store: ObjectStore, row: EntryRow, runs: Sequence[Run], body: bytes | None
+) -> memoryview:
     """Return the bytes from the first of some runs to the end of the last; runs in a thread."""
     begin, end = runs[0].position, runs[-1].position + runs[-1].size_bytes
-    if row.body is not None:
-        return memoryview(row.body)[begin:end]
+    if body is not None:
+        return memoryview(body)[begin:end]
     key = object_key(row.session, row.sequence)
     return memoryview(store.read_range(key, begin, end - begin))

@@ -43,14 +43,14 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A committed entry; `body` is None when the bucket has it."""
+    """A committed entry; unless it is inline, the bucket has its body."""
 
     place: int
     session: int
     sequence: int
     size_bytes: int
     runs: bytes
-    body: bytes | None
+    is_inline: bool
 
 
 def object_key(session: int, sequence: int) -> str:
@@ -91,11 +91,17 @@ def _next_sequence(connection: Connection, session: int) -> int:
 def entry_rows(connection: Connection, after: int, count_max: int) -> list[EntryRow]:
     """Return the first entries after a place, by place."""
     rows = connection.execute(
-        "SELECT place, session, sequence, size_bytes, runs, body FROM wal_entry"
+        "SELECT place, session, sequence, size_bytes, runs, body IS NOT NULL FROM wal_entry"
         " WHERE place > ? ORDER BY place LIMIT ?",
         (after, count_max),
     )
     return [
-        EntryRow(place, epoch, sequence, size, bytes(runs), None if body is None else bytes(body))
-        for place, epoch, sequence, size, runs, body in rows
+        EntryRow(place, epoch, sequence, size, bytes(runs), bool(is_inline))
+        for place, epoch, sequence, size, runs, is_inline in rows
     ]
+
+
+def entry_bodies(connection: Connection, places: Sequence[int]) -> list[bytes]:
+    """Return the bodies of inline entries."""
+    query = "SELECT body FROM wal_entry WHERE place = ?"
+    return [bytes(connection.execute(query, (one,))[0][0]) for one in places]

@@ -56,7 +56,8 @@ class Shelf:
             with ThreadPoolExecutor(4) as threads:
                 found = [
                     (run.base_offset, bytes(batches))
-                    async for run, batches in read_wal(line, self.store, threads, wanted)
+                    async for some in read_wal(line, self.store, threads, wanted)
+                    for run, batches in some
                 ]
             await line.close()
             return found

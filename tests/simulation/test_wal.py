@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from bench.wal import begin_session
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.sessions import SessionClosed, close_session
-from odradek.broker.catalog.wal_rows import EntryRow, NewRow, commit_entries, entry_rows
+from odradek.broker.catalog.wal_rows import (
+    EntryRow,
+    NewRow,
+    commit_entries,
+    entry_bodies,
+    entry_rows,
+)
 from odradek.broker.ids import Partition
 from odradek.broker.wal.wal import WalLost
 from tests.broker.catalogs import catalog_url as catalog_url
@@ -209,8 +215,10 @@ def test_a_repeated_commit_adds_nothing_and_a_gap_is_refused(catalog_url: str) -
     rows = [NewRow(1, b"", b"x"), NewRow(2, b"", None)]
     for _ in range(3):
         engine.touch(lambda to: commit_entries(to, session, 0, rows))
-    found = [(one.sequence, one.size_bytes, one.body) for one in rows_of(engine)]
-    assert found == [(0, 1, b"x"), (1, 2, None)]
+    found = [(one.sequence, one.size_bytes, one.is_inline) for one in rows_of(engine)]
+    assert found == [(0, 1, True), (1, 2, False)]
+    first = [one.place for one in rows_of(engine)][:1]
+    assert engine.read(lambda to: entry_bodies(to, first)) == [b"x"]
     for first in (0, 3):
         with pytest.raises(SessionClosed):
             engine.touch(lambda to: commit_entries(to, session, first, rows[:1]))  # noqa: B023

@@ -151,10 +151,11 @@ class World:
         """Read partitions back as a new leader does."""
         found: dict[Partition, bytes] = {}
         ends: dict[Partition, int] = {}
-        async for run, batches in read_wal(self.line, self.store, self.threads, wanted):
-            key = run.partition
-            assert run.next_offset > wanted[key]
-            assert ends.setdefault(key, run.base_offset) == run.base_offset, "a gap"
-            ends[key] = run.next_offset
-            found[key] = found.get(key, b"") + bytes(batches)
+        async for some in read_wal(self.line, self.store, self.threads, wanted):
+            for run, batches in some:
+                key = run.partition
+                assert run.next_offset > wanted[key]
+                assert ends.setdefault(key, run.base_offset) == run.base_offset, "a gap"
+                ends[key] = run.next_offset
+                found[key] = found.get(key, b"") + bytes(batches)
         return found
