@@ -52,6 +52,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (storage.CorruptFile, ErrorCode.CORRUPT_MESSAGE),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
+    (storage.BucketFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.NotLeader, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (storage.DirectoryInUse, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.NewerFormat, ErrorCode.KAFKA_STORAGE_ERROR),

@@ -21,6 +21,7 @@ from odradek.config.listeners import (
     parse_address,
     parse_host_counts,
 )
+from odradek.config.object_store import LOCAL, OBJECT, STORAGE
 from odradek.config.option import option, options
 from odradek.config.values import (
     INT32_MAX,
@@ -28,6 +29,7 @@ from odradek.config.values import (
     at_least,
     int32,
     int64,
+    one_of,
     password,
     subset_of,
     words,
@@ -301,6 +303,14 @@ class BrokerConfig(CleanerOptions, CoordinatorOptions):
         "default.replication.factor",
         default=1,
         doc="How many replicas a partition gets when the request to create it gives no number.",
+    )
+    odradek_storage: str = option(
+        STORAGE,
+        default=LOCAL,
+        valid=one_of(LOCAL, OBJECT),
+        dynamic="cluster-wide",
+        doc="Where the log of a new topic is that does not say so, also of an internal one. A "
+        "change leaves the topics that exist where they are.",
     )
 
     # Logs.

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from odradek.config.acl import AclConfig, acl_problems
 from odradek.config.broker import BrokerConfig
+from odradek.config.catalog import URL as CATALOG_URL
 from odradek.config.catalog import CatalogConfig, catalog_problems
 from odradek.config.connections import ConnectionConfig, connection_problems
 from odradek.config.consumer import ConsumerConfig, consumer_problems
@@ -22,6 +23,14 @@ from odradek.config.http import HttpConfig, http_problems
 from odradek.config.inert import INERT, INERT_GROUPS, is_removed
 from odradek.config.inter_broker import PROTOCOL, InterBrokerConfig, inter_broker_problems
 from odradek.config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
+from odradek.config.object_store import (
+    NEEDS_STORE,
+    OBJECT,
+    STORAGE,
+    URL,
+    ObjectStoreConfig,
+    object_store_problems,
+)
 from odradek.config.option import Option, fallbacks_of, options_of
 from odradek.config.otlp import OtlpConfig, otlp_problems
 from odradek.config.per_listener import base_name, layers_of, split_name
@@ -62,6 +71,7 @@ _APART: Mapping[type, _Problems] = {
     CatalogConfig: catalog_problems,
     WorkersConfig: lambda _: iter(()),
     InterBrokerConfig: lambda _: iter(()),
+    ObjectStoreConfig: object_store_problems,
 }
 # The classes whose options a listener may set for itself (Configs.of_listener).
 _OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
@@ -113,6 +123,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
         [
             *(text + _written(layers, names) for text, names in _conflicts(resolved)),
             *(text + _written(layers, names) for text, names in _problems_apart(layers)),
+            *(text + _written(layers, names) for text, names in _shared(layers, resolved.config)),
             *_listeners_own_problems(layers),
             *_endpoint_problems(layers, resolved.config),
             *_topic_problems(layers),
@@ -149,6 +160,8 @@ def resolve_topic(
     layers = [Layer(Source.TOPIC, overrides), *broker_layers, _DEFAULTS]
     resolved = resolve(TopicConfig, layers)
     check_topic(resolved.config)
+    if resolved.config.odradek_storage == OBJECT and not _has_store(layers[1:-1]):
+        raise ConfigError(NEEDS_STORE)
     if resolved.config.internal_segment_bytes is None:
         return resolved
     smaller = dataclasses.replace(
@@ -188,6 +201,26 @@ def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str
         except ConfigError:
             continue  # bad values have been reported
         yield from problems(config)
+
+
+def _shared(
+    layers: Sequence[Layer], config: BrokerConfig
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the problems that keep a broker from having shared topics."""
+    try:
+        has_store = _has_store(layers)
+        has_catalog = bool(resolve_apart(CatalogConfig, layers).odradek_catalog_url)
+        workers = resolve_apart(WorkersConfig, layers).odradek_workers
+    except ConfigError:
+        return  # bad values have been reported
+    if has_store and not has_catalog and workers == 1:  # several have a catalog of their own
+        yield f"{URL} is set, but shared topics need a catalog: set {CATALOG_URL}", (URL,)
+    if config.odradek_storage == OBJECT and not has_store:
+        yield NEEDS_STORE, (STORAGE,)
+
+
+def _has_store(layers: Iterable[Layer]) -> bool:
+    return bool(resolve_apart(ObjectStoreConfig, layers).odradek_object_store_url)
 
 
 def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:

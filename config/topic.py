@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from odradek.config.errors import ConfigError
+from odradek.config.object_store import SharedTopicOptions
 from odradek.config.option import (
     DAY_MS,
     HOUR_MS,
@@ -57,7 +58,7 @@ replica_list = Validator(_REPLICA_LIST, _check_replicas)
 
 
 @options
-class TopicConfig:
+class TopicConfig(SharedTopicOptions):
     """The effective settings of one topic."""
 
     cleanup_policy: frozenset[str] = option(

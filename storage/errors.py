@@ -110,6 +110,10 @@ class DirectoryOffline(StorageError):
     """A log directory, or a log in it, cannot be used for now; the message says why."""
 
 
+class BucketFailure(StorageError):
+    """The object store of shared topics refuses, or does not answer."""
+
+
 class NotLeader(StorageError):
     """Another broker has the log, or none has it for now."""
 

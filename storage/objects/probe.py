@@ -59,4 +59,7 @@ def _is_missing(store: ObjectStore, key: str) -> bool:
 
 def _prove(holds: bool, lacking: str) -> None:
     if not holds:
-        raise StoreRefused(f"the object store has {lacking}, and cannot hold shared topics")
+        raise StoreRefused(
+            f"the object store has {lacking}, and cannot hold shared topics: "
+            "choose another store"
+        )

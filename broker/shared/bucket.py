@@ -1,0 +1,85 @@
+"""The object store of shared topics, and the threads that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from odradek.broker.wal.pacing import WalLimits
+from odradek.config.object_store import URL, ObjectStoreConfig
+from odradek.storage.errors import BucketFailure
+from odradek.storage.objects.opening import StoreOptions, open_store
+from odradek.storage.objects.probe import probe
+from odradek.storage.objects.retrying import RetryingStore
+from odradek.storage.objects.store import ObjectStoreError, StoreUnavailable
+
+# Threads start when they are needed.
+_READS_MAX = 8
+
+
+class Bucket:
+    """An object store and its threads. All calls of `store` block: make them in the threads."""
+
+    def __init__(self, config: ObjectStoreConfig) -> None:
+        """Open the store without asking it anything. Raises ObjectStoreError."""
+        self._closing = threading.Event()
+        opened = open_store(config.odradek_object_store_url or "", _store_options(config))
+        self.store = RetryingStore(
+            opened, config.odradek_object_store_timeout_ms, sleep=self._pause
+        )
+        self.uploads = ThreadPoolExecutor(config.odradek_wal_uploads_max, "bucket-upload")
+        self.reads = ThreadPoolExecutor(_READS_MAX, "bucket-read")
+
+    async def close(self) -> None:
+        """Cancel requests that have not begun, and wait for the others; none is repeated."""
+        self._closing.set()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for threads in (self.uploads, self.reads):
+            threads.shutdown(cancel_futures=True)
+        self.store.close()
+
+    def _pause(self, seconds: float) -> None:
+        if self._closing.wait(seconds):
+            raise StoreUnavailable("the broker stops and does not repeat the request")
+
+
+async def open_bucket(config: ObjectStoreConfig) -> Bucket:
+    """Open the object store, and prove that shared topics are safe there.
+
+    Raises BucketFailure.
+    """
+    try:
+        bucket = await asyncio.to_thread(Bucket, config)
+        try:
+            await asyncio.to_thread(probe, bucket.store)
+        except BaseException:
+            await bucket.close()
+            raise
+    except ObjectStoreError as error:
+        raise BucketFailure(f"cannot use {URL}: {error}") from error
+    return bucket
+
+
+def wal_limits(config: ObjectStoreConfig) -> WalLimits:
+    """Return the limits of a WAL with these settings."""
+    return WalLimits(
+        entry_bytes_max=config.odradek_wal_bytes_max,
+        inline_bytes_max=config.odradek_wal_inline_bytes_max,
+        linger_s=config.odradek_wal_linger_ms / 1000,
+        puts_per_s=config.odradek_wal_puts_per_second,
+        uploads_max=config.odradek_wal_uploads_max,
+    )
+
+
+def _store_options(config: ObjectStoreConfig) -> StoreOptions:
+    return StoreOptions(
+        endpoint=config.odradek_object_store_endpoint or None,
+        region=config.odradek_object_store_region or None,
+        path_style=config.odradek_object_store_path_style,
+        access_key_id=config.odradek_object_store_access_key_id or None,
+        secret_access_key=config.odradek_object_store_secret_access_key or None,
+        request_timeout_ms=config.odradek_object_store_timeout_ms,
+    )

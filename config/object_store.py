@@ -1,0 +1,199 @@
+"""Settings of shared topics: the object store that has their logs, and the WAL in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from urllib.parse import SplitResult, urlsplit
+
+from odradek.config.errors import ConfigError
+from odradek.config.option import option, options, section
+from odradek.config.values import (
+    Validator,
+    Value,
+    at_least,
+    between,
+    int32,
+    int64,
+    one_of,
+    password,
+)
+
+STORAGE, LOCAL, OBJECT = "odradek.storage", "local", "object"
+URL = "odradek.object.store.url"
+NEEDS_STORE = f"{STORAGE}={OBJECT} needs an object store: set {URL} for each broker"
+_STORE = "odradek.object.store."
+_KEY_ID, _KEY = f"{_STORE}access.key.id", f"{_STORE}secret.access.key"
+_ENTRY, _INLINE = "odradek.wal.bytes.max", "odradek.wal.inline.bytes.max"
+_PENDING = "odradek.wal.pending.bytes.max"
+_BUCKETS = ("s3", "gs", "az")
+
+
+def _check_url(name: str, value: Value) -> None:
+    url = _split(value)
+    is_bucket = url.scheme in _BUCKETS and bool(url.netloc)
+    is_folder = url.scheme == "file" and not url.netloc and url.path.startswith("/")
+    is_whole = not (url.query or url.fragment or "@" in url.netloc) and url.path != "/"
+    if value and not ((is_bucket or is_folder) and is_whole):
+        # The value is not quoted: it may hold a password where none is expected.
+        raise ConfigError(
+            f"Invalid value for configuration {name}: write s3://bucket/prefix, "
+            "gs://bucket/prefix, az://container/prefix or file:///folder, without a user or "
+            "password"
+        )
+
+
+def _check_endpoint(name: str, value: Value) -> None:
+    url = _split(value)
+    try:
+        _ = url.port
+        is_url = url.scheme in ("http", "https") and bool(url.hostname)
+    except ValueError:
+        is_url = False
+    if value and (not is_url or "@" in url.netloc):
+        raise ConfigError(
+            f"Invalid value for configuration {name}: write http://host:port or "
+            "https://host:port, without a user or password"
+        )
+
+
+def _split(value: Value) -> SplitResult:
+    try:
+        return urlsplit(str(value).strip())
+    except ValueError:
+        return urlsplit("")
+
+
+@section
+class SharedTopicOptions:
+    """The options by which a topic is shared or not, a section of TopicConfig."""
+
+    odradek_storage: str = option(
+        STORAGE,
+        default=LOCAL,
+        valid=one_of(LOCAL, OBJECT),
+        # No fallback: a topic that exists must not move when the broker's default changes.
+        broker=(),
+        internal=True,
+        doc="Where the topic's log is: in the log directories of its brokers (local), or in the "
+        f"object store of {URL} (object). A new topic that does not set it gets the broker's "
+        f"{STORAGE}. It cannot be changed later.",
+    )
+
+
+@options
+class ObjectStoreConfig:
+    """The effective settings of the object store and of the WAL."""
+
+    odradek_object_store_url: str | None = option(
+        URL,
+        default=None,
+        valid=Validator("s3://…, gs://…, az://…, file:///folder", _check_url),
+        doc="The object store that has the logs of shared topics, the same for all brokers of a "
+        "cluster: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or "
+        "file:///folder for tests. Google and Azure take credentials from their own variables.",
+    )
+    odradek_object_store_endpoint: str | None = option(
+        f"{_STORE}endpoint",
+        default=None,
+        valid=Validator("http(s)://host:port", _check_endpoint),
+        doc="The address of a store that speaks S3's protocol and is not AWS's, by "
+        "default AWS_ENDPOINT_URL of the environment.",
+    )
+    odradek_object_store_region: str | None = option(
+        f"{_STORE}region",
+        default=None,
+        doc="The region of an s3:// bucket, by default AWS_REGION of the environment.",
+    )
+    odradek_object_store_path_style: bool | None = option(
+        f"{_STORE}path.style",
+        default=None,
+        doc="Whether the name of an s3:// bucket is in the path of a request, or else in the name "
+        "of the host; by default it is in the path.",
+    )
+    odradek_object_store_access_key_id: password | None = option(
+        _KEY_ID,
+        default=None,
+        doc="The id of the access key for an s3:// bucket, by default AWS_ACCESS_KEY_ID of the "
+        "environment, or the role of the machine.",
+    )
+    odradek_object_store_secret_access_key: password | None = option(
+        _KEY,
+        default=None,
+        doc=f"The secret of the access key that {_KEY_ID} names.",
+    )
+    odradek_object_store_timeout_ms: int32 = option(
+        f"{_STORE}timeout.ms",
+        default=30_000,
+        valid=at_least(1),
+        doc="How long a request to the object store may take, and how long a request that the "
+        "store does not answer is repeated.",
+    )
+    odradek_wal_bytes_max: int32 = option(
+        _ENTRY,
+        default=8 * 1024 * 1024,
+        valid=at_least(1),
+        doc="The size at which an entry of the WAL of shared topics is uploaded without waiting.",
+    )
+    odradek_wal_linger_ms: int32 = option(
+        "odradek.wal.linger.ms",
+        default=50,
+        valid=at_least(0),
+        doc="How long records of shared topics wait for more of them while earlier ones are on "
+        "their way to the object store or the catalog. Without earlier ones they do not wait.",
+    )
+    odradek_wal_inline_bytes_max: int32 = option(
+        _INLINE,
+        default=64 * 1024,
+        valid=at_least(0),
+        doc="The largest entry of the WAL that is written into the catalog instead of the object "
+        "store, which takes less time.",
+    )
+    odradek_wal_puts_per_second: int32 = option(
+        "odradek.wal.puts.per.second",
+        default=6,
+        valid=at_least(1),
+        doc="How many entries of the WAL a broker uploads each second, since each upload costs "
+        "money. Full entries do not wait.",
+    )
+    odradek_wal_uploads_max: int32 = option(
+        "odradek.wal.uploads.max",
+        default=4,
+        valid=between(1, 64),
+        doc="How many entries of the WAL a broker uploads at a time.",
+    )
+    odradek_wal_pending_bytes_max: int64 = option(
+        _PENDING,
+        default=128 * 1024 * 1024,
+        valid=at_least(1),
+        doc="How many bytes of shared topics a broker may have appended that are not committed "
+        "yet. Then producers wait.",
+    )
+
+
+def object_store_problems(config: ObjectStoreConfig) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each contradiction, with the names of its options."""
+    if config.odradek_wal_inline_bytes_max > config.odradek_wal_bytes_max:
+        yield f"{_INLINE} must not be greater than {_ENTRY}", (_INLINE, _ENTRY)
+    if config.odradek_wal_pending_bytes_max < 2 * config.odradek_wal_bytes_max:
+        yield (
+            f"{_PENDING} must be at least twice {_ENTRY}: one entry is filled while another one "
+            "is uploaded",
+            (_PENDING, _ENTRY),
+        )
+    if not config.odradek_object_store_url:
+        return
+    key_id = config.odradek_object_store_access_key_id
+    key = config.odradek_object_store_secret_access_key
+    if not config.odradek_object_store_url.startswith("s3:"):
+        for_s3 = {
+            f"{_STORE}endpoint": config.odradek_object_store_endpoint,
+            f"{_STORE}region": config.odradek_object_store_region,
+            f"{_STORE}path.style": config.odradek_object_store_path_style,
+            _KEY_ID: key_id,
+            _KEY: key,
+        }
+        for name, value in for_s3.items():
+            if value not in (None, ""):
+                yield f"{name} is for s3:// only: remove it, or change {URL}", (name, URL)
+    elif bool(key_id) != bool(key):
+        yield f"{_KEY_ID} and {_KEY} belong together: set both or none", (_KEY_ID, _KEY)
