@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.changes import OutOfDate
 from odradek.broker.metadata.identity import new_cluster_id
 from odradek.broker.metadata.members import NO_LEADER, Brokers, Endpoint, Leader, Member
@@ -25,6 +26,7 @@ from odradek.broker.topics.reconstruction import find_topics, skip_producer_ids
 from odradek.config.broker import BrokerConfig
 from odradek.config.catalog import CatalogConfig
 from odradek.config.effective import resolve_apart
+from odradek.config.object_store import ObjectStoreConfig
 from odradek.config.share import ShareConfig
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.meta_properties import read_directory_id
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
     from odradek.broker.catalog.store import CatalogStore
     from odradek.broker.composition import Broker
+    from odradek.broker.shared.logs import SharedLogs
 
 
 class Clustering:
@@ -44,11 +47,13 @@ class Clustering:
         self._broker, self._paths, self._static = broker, paths, static
         self._config = resolve_apart(CatalogConfig, [broker.static])
         self._membership: Membership | None = None
+        self._shared: SharedLogs | None = None
         self._is_new = False
         self.store: SqliteMetadata | CatalogStore
         self.partitions: Partitions
         self.brokers: Brokers
         self._joined_at = 0.0
+        self._sharing_out: asyncio.Task[None] | None = None
 
     async def open(self) -> Metadata:
         """Open the metadata and the log directories, and join the cluster.
@@ -66,6 +71,7 @@ class Clustering:
         own = self._own()
         self.brokers = Brokers(own)
         if not isinstance(self.store, SqliteMetadata):
+            await self._open_bucket(self.store)
             from odradek.storage.copied_log import take_copies
 
             self.partitions.take_copies = partial(take_copies, fs)
@@ -115,6 +121,13 @@ class Clustering:
         self._membership = broker.membership = made
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
+        shared = self._shared
+        if shared is not None:
+            broker.group_commit.committed = shared.committed
+            broker.group_commit.room = shared.room
+            shared.on_committed = broker.purgatory.appended
+            shared.on_lost, made.on_joined = made.lose, shared.begin
+            broker.stopping.push_async_callback(shared.close)
 
     async def _remove_moved(self, metadata: Metadata) -> None:
         """Remove the files of partitions that another host has: the last stop came first."""
@@ -175,11 +188,19 @@ class Clustering:
         made.on_assigned = copies.look
         copies.start()
         made.look()
+        if self._shared is not None and self._membership is not None:
+            self._membership.on_serving = self._share_out
+            self._share_out()
+
+    def _share_out(self) -> None:
+        assert self._broker.handovers is not None
+        self._sharing_out = start_task("share out", self._broker.handovers.share_out())
 
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
         copies = self._broker.copies
         own = self._membership.problems() if self._membership is not None else []
+        own += self._shared.problems() if self._shared is not None else []
         return own if copies is None else [*own, *copies.problems()]
 
     async def _open_store(self) -> None:
@@ -202,6 +223,22 @@ class Clustering:
             url, cluster_id, lambda: encode_uuid(broker.new_id())
         )
 
+    async def _open_bucket(self, store: CatalogStore) -> None:
+        broker = self._broker
+        config = resolve_apart(ObjectStoreConfig, [broker.static])
+        if not config.odradek_object_store_url:
+            return
+        from odradek.broker.shared.bucket import open_bucket, wal_limits
+        from odradek.broker.shared.logs import SharedLogs
+        from odradek.storage.cache_directory import CacheDirectory, cache_path
+
+        bucket = await open_bucket(config)
+        path, node_id = cache_path(self._paths[0], self._static.node_id), self._static.node_id
+        home = CacheDirectory(broker.fs, path, cluster_id=broker.cluster_id, node_id=node_id)
+        self._shared = self.partitions.shared = SharedLogs(
+            bucket, wal_limits(config), home, store.open_line, broker.clock.now_ms
+        )
+
     async def _join(self, store: CatalogStore, own: Member) -> Metadata:
         from odradek.broker.catalog.moving_in import mark_moved
 
@@ -212,6 +249,8 @@ class Clustering:
             shares_host=self._broker.role is not None,
         )
         mark_moved(self._broker.fs, self._paths)
+        if self._shared is not None:
+            self._shared.begin(store.session_epoch)
         return await self._load(store)
 
     async def _load(self, store: SqliteMetadata | CatalogStore) -> Metadata:

@@ -184,9 +184,9 @@ class Broker:
         await self.configs.reload(static)
 
     async def hand_over(self, must_stop: Callable[[], bool]) -> None:
-        """Let the other brokers of this host lead the partitions, before this one stops.
+        """Let other brokers lead the partitions, as far as they can, before this one stops.
 
-        `must_stop` returns whether the others stop, too.
+        `must_stop` returns whether the others of this host stop, too.
         """
         if self.handovers is not None:
             await self.handovers.hand_over_all(must_stop)
@@ -367,7 +367,8 @@ class Broker:
         count_append(self.metrics, log.topic, size_bytes, record_count)
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
-        self.purgatory.appended(log, size_bytes)
+        if log.uncommitted is None:
+            self.purgatory.appended(log, size_bytes)
 
     def _rolled(self, log: Log) -> None:
         self.group_commit.flush_in_background(log)

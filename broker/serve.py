@@ -133,8 +133,8 @@ async def serve(
     await signals.stop.wait()
     logger.info("stopping")
     reports.service.stopping()
+    await broker.hand_over(signals.all_stop.is_set)
     if role is not None:
-        await broker.hand_over(signals.all_stop.is_set)
         role.rest()
     for task in tasks:
         task.cancel()

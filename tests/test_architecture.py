@@ -169,10 +169,8 @@ FOR_TESTS = {
     "Slices.standing_count",
     "all_families",
     "check_retention",
-    "open_bucket",  # until a broker has shared topics
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
-    "wal_limits",  # as open_bucket
 }
 # Libraries call these: logging, urllib and Click.
 CALLED_BY_OTHERS = {

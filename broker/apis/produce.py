@@ -16,7 +16,7 @@ batch adds its partition to the transaction (KIP-890). v13: topics by id (KIP-51
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, ensure_future, shield, wait
 from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
@@ -51,6 +51,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.pacing import Pace, paced, paced_if_many, unpaced
 from odradek.storage.errors import StorageError
+from odradek.storage.log import Log
 
 _NONE_DENIED: Set[str] = frozenset()
 
@@ -59,6 +60,34 @@ Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer:
     """Append each batch where possible, and answer according to `acks`."""
+    if services.group_commit.room() is not None:
+        return _wait_for_room(services, context, request)
+    return _begin(services, context, request)
+
+
+def _wait_for_room(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> Answer:
+    """Append once the WAL has committed more: the bytes that wait for it are bounded."""
+    begun: Future[None] = services.loop.create_future()
+
+    async def go_on() -> ProduceResponse | None:
+        try:
+            while (room := services.group_commit.room()) is not None:
+                await shield(room)
+            answer = _begin(services, context, request)
+            if isinstance(answer, Staged):
+                answered = ensure_future(answer)
+                await wait([answer.begun])
+                answer = answered
+        finally:
+            begun.set_result(None)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    return Staged(go_on(), begun)
+
+
+def _begin(services: Services, context: RequestContext, request: ProduceRequest) -> Answer:
     if not _is_one(request.topic_data) and _repeats(request.topic_data):
         request.topic_data = _last_of_each(request.topic_data)
     for data in paced_if_many(request.topic_data):
@@ -199,13 +228,18 @@ def _answer(services: Services, appending: Appending, acks: int) -> Answer:
     if acks == -1 and services.config.log_flush_acks_all:
         to_flush = appending.touched
     else:
-        to_flush = [one for one in appending.touched if one[0].must_flush]
+        to_flush = [one for one in appending.touched if _must_wait(one[0], acks)]
     if acks == 0:
         for log, _ in to_flush:
             services.group_commit.flush_in_background(log)
         _close_if_refused(response)
         return None
     return _after_flush(services, response, to_flush) if to_flush else response
+
+
+def _must_wait(log: Log, acks: int) -> bool:
+    """Return whether a log is to be durable first: acks=all of a shared one is its commit."""
+    return log.must_flush or (acks == -1 and log.uncommitted is not None)
 
 
 def _close_if_refused(response: ProduceResponse) -> None:

@@ -21,7 +21,7 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.sessions import close_session, open_sessions, sessions_of
 from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.ids import Partition
-from odradek.broker.metadata.members import NO_LEADER, Member
+from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.placement import fair_targets, spread_evenly
 from odradek.broker.topics.states import Handover
@@ -118,7 +118,8 @@ class HostStatements(CatalogStatements):
         for (topic_id, number), (member, handover) in given.items():
             left, move = handover.left, handover.move
             rows = self._connection.execute(
-                "UPDATE partition SET leader = ?, replica = ?, host = ?, target = ?, is_made = 1,"
+                "UPDATE partition SET leader = ?, replica = ?,"
+                " host = CASE WHEN host = ? THEN host ELSE ? END, target = ?, is_made = 1,"
                 " leader_epoch = leader_epoch + 1,"
                 " closed_for_epoch = CASE WHEN ? = 1 THEN leader_epoch + 1 ELSE -1 END,"
                 " recovery_point = ?, log_start_offset = ?, cleaner_offset = ?"
@@ -127,6 +128,7 @@ class HostStatements(CatalogStatements):
                 (
                     member.node_id,
                     member.node_id,
+                    ANY_HOST,
                     member.host,
                     NO_LEADER,
                     int(left.is_clean),
@@ -158,8 +160,14 @@ def spread(
     single broker.
     """
     statements = HostStatements(connection)
-    for session in sessions_of(connection, host):
+    earlier = sessions_of(connection, host)
+    for session in earlier:
         close_session(connection, engine, session.epoch)
+    shared = [
+        topic_id
+        for session in earlier
+        for topic_id in statements.replace_shared_leader(session.member.node_id)
+    ]
     present = statements.placed(host)
     chosen = spread_evenly([(one.topic, one.replica) for one in present], node_ids)
     placed = [
@@ -167,7 +175,7 @@ def spread(
         for one, node_id in zip(present, chosen, strict=True)
     ]
     statements.place(placed)
-    return _changes(placed)
+    return [*_changes(placed), *map(changes.topic, shared)]
 
 
 def take_over(
@@ -184,6 +192,7 @@ def take_over(
             close_session(connection, engine, session.epoch)
         else:
             others.append(session.member.node_id)
+    shared = statements.replace_shared_leader(node_id)
     present = statements.placed(host)
     replicas = [(one.topic, one.replica) for one in present]
     chosen = spread_evenly(replicas, others) if others else [NO_LEADER] * len(present)
@@ -193,7 +202,7 @@ def take_over(
             one = _without_leader(_noted(one, {node_id: left}))
             placed.append(replace(one, leader=other, replica=other) if others else one)
     statements.place(placed)
-    return _changes(placed)
+    return [*_changes(placed), *map(changes.topic, shared)]
 
 
 def rebalance(connection: Connection, host: str) -> list[changes.Change]:

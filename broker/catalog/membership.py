@@ -79,6 +79,10 @@ class Membership:
         self._is_suspended = False
         self._resuming: asyncio.Future[None] = self._loop.create_future()
         self._resuming.set_result(None)
+        # Called with the epoch of a session that follows a lost one.
+        self.on_joined: Callable[[int], None] = lambda epoch: None
+        # Called when this broker serves again.
+        self.on_serving: Callable[[], None] = lambda: None
         # The reason why the catalog cannot be used, "" while it can.
         self._trouble = ""
         changes.follow, changes.refuse = self._follow, self._refuse
@@ -133,6 +137,13 @@ class Membership:
             is_suspended=self._is_suspended,
             trouble=self._trouble,
         )
+
+    def lose(self, error: Exception) -> None:
+        """Stop serving: the session was found closed. The next heartbeat joins again."""
+        if not self._is_suspended:
+            self._trouble = str(error)
+            logger.error("stopped serving: %s", error)
+            self._stop_serving()
 
     # --- the session ----------------------------------------------------------------------------
 
@@ -192,6 +203,7 @@ class Membership:
         await self._topics.restore()
         if not self._is_suspended:
             logger.info("serves again, the session was extended in time")
+            self.on_serving()
 
     async def _join_again(self) -> None:
         logger.error("lost the session in the catalog, joining again: %s", self._trouble)
@@ -202,6 +214,7 @@ class Membership:
             await self._store.join(
                 self._brokers.own, self.lease_ms, shares_host=self._shares_host
             )
+            self.on_joined(self._store.session_epoch)
             await self._follow()
         except MetadataError as error:
             self._note(error)

@@ -6,6 +6,7 @@
     removal         deleted topics, and the hosts that still have files of them
     change          the rows that each change concerned, for the brokers that follow
     session         one row per life of a broker
+    wal_entry       the committed entries of the WAL, see wal_rows.py
     origin          the log directories and the image with which the catalog began, if it did
     export          the hosts that have taken the metadata back; nobody uses the catalog then
 
@@ -14,6 +15,7 @@ A released script is never changed; a later one is added.
 
 from __future__ import annotations
 
+from odradek.broker.catalog import wal_rows
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.schema import MIGRATIONS as METADATA
@@ -79,6 +81,7 @@ MIGRATIONS = (
     """,
     # The number of the moves of a partition: each new target counts.
     "ALTER TABLE partition ADD COLUMN move INTEGER NOT NULL DEFAULT 0;",
+    wal_rows.TABLES,
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.catalog.registrations import unregister
+from odradek.broker.catalog.sessions import open_sessions
 from odradek.broker.ids import Partition
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
 from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
 
@@ -59,8 +60,9 @@ class CatalogStatements(Statements):
         self._connection.execute_many(
             "INSERT INTO removal (topic_id, host, name, partition_count)"
             " SELECT DISTINCT topic.id, partition.host, topic.name, topic.partition_count"
-            " FROM topic JOIN partition ON partition.topic_id = topic.id WHERE topic.id = ?",
-            [(one,) for one in topic_ids],
+            " FROM topic JOIN partition ON partition.topic_id = topic.id"
+            " WHERE topic.id = ? AND partition.host <> ?",
+            [(one, ANY_HOST) for one in topic_ids],
         )
         super().finish_deletion(topic_ids)
         self._connection.execute_many(
@@ -98,13 +100,42 @@ class CatalogStatements(Statements):
         )
 
     def withdraw_leader(self, node_id: int) -> list[bytes]:
-        """Leave the partitions of a broker that is gone without a leader; return their topics."""
+        """Leave the partitions of a broker that is gone without a leader; return their topics.
+
+        Shared ones get other leaders. Its session is closed before.
+        """
+        shared = self.replace_shared_leader(node_id)
         rows = self._connection.execute(
             "UPDATE partition SET leader = ?, leader_epoch = leader_epoch + 1"
             " WHERE leader = ? RETURNING topic_id",
             (NO_LEADER, node_id),
         )
-        return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
+        return list(dict.fromkeys([*shared, *(bytes(topic_id) for (topic_id,) in rows)]))
+
+    def replace_shared_leader(self, node_id: int) -> list[bytes]:
+        """Let other brokers lead the shared partitions of one that is gone; return their topics.
+
+        Those that lead the fewest get them. Its session is closed before.
+        """
+        alive = {one.member.node_id for one in open_sessions(self._connection)} - {node_id}
+        rows = self._connection.execute(
+            "SELECT topic_id, number, leader FROM partition WHERE host = ?", (ANY_HOST,)
+        )
+        led = Counter(dict.fromkeys(alive, 0))
+        led.update(leader for _, _, leader in rows if leader in alive)
+        orphans = [(topic_id, number) for topic_id, number, leader in rows if leader == node_id]
+        changed = []
+        for topic_id, number in orphans:
+            leader = min(led, key=lambda one: (led[one], one), default=NO_LEADER)
+            led[leader] += 1
+            replica = node_id if leader == NO_LEADER else leader
+            changed.append((leader, replica, topic_id, number))
+        self._connection.execute_many(
+            "UPDATE partition SET leader = ?, replica = ?, leader_epoch = leader_epoch + 1"
+            " WHERE topic_id = ? AND number = ?",
+            changed,
+        )
+        return list(dict.fromkeys(bytes(topic_id) for topic_id, _ in orphans))
 
     def unregister(self, node_id: int) -> None:
         """Forget a broker that has stopped."""
@@ -123,13 +154,13 @@ class CatalogStatements(Statements):
     ) -> list[bytes]:
         """Let a broker lead its host's partitions without a leader; return their topics.
 
-        One of several brokers of a host leads those that it led last. The epoch stays: it rose
-        when the last leader went.
+        One of several brokers of a host leads those that it led last. Shared ones without a leader
+        are led by any broker. The epoch stays: it rose when the last leader went.
         """
         rows = self._connection.execute(
-            "UPDATE partition SET leader = ?, replica = ?"
-            " WHERE host = ? AND leader = ? AND (replica = ? OR ? = 0) RETURNING topic_id",
-            (node_id, node_id, host, NO_LEADER, node_id, int(shares_host)),
+            "UPDATE partition SET leader = ?, replica = ? WHERE leader = ?"
+            " AND (host = ? OR host = ? AND (replica = ? OR ? = 0)) RETURNING topic_id",
+            (node_id, node_id, NO_LEADER, ANY_HOST, host, node_id, int(shares_host)),
         )
         return list(dict.fromkeys(bytes(topic_id) for (topic_id,) in rows))
 

@@ -64,9 +64,8 @@ class CatalogStore:
         self, open_one: Callable[[], Engine], new_id: Callable[[], str]
     ) -> None:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
-        self.calls = Calls()
-        self._main = Line(open_one(), "metadata", self.calls)
-        self._side = Line(open_one(), "session", self.calls)
+        self.calls, self._open_one = Calls(), open_one
+        self._main, self._side = self.open_line("metadata"), self.open_line("session")
         self._engine, self._new_id = self._main.engine, new_id
         # Notes that are written with the next change: partitions that have got their files, and
         # deleted topics whose files are gone.
@@ -99,6 +98,10 @@ class CatalogStore:
     def address(self) -> str:
         """The address of the database, without secrets."""
         return self._engine.address
+
+    def open_line(self, name: str) -> Line:
+        """Return another connection, for its caller to close."""
+        return Line(self._open_one(), name, self.calls)
 
     async def prepare(self, initial: Callable[[], Metadata]) -> bool:
         """Create or update the tables; return whether the catalog is new.
@@ -187,8 +190,7 @@ class CatalogStore:
 
     async def members(self) -> tuple[Member, ...]:
         """Return the brokers with open sessions."""
-        found = await self._main.read(open_sessions)
-        return tuple(session.member for session in found)
+        return tuple(one.member for one in await self._main.read(open_sessions))
 
     async def absent(self) -> tuple[Member, ...]:
         """Return the registered brokers without open sessions."""
@@ -353,8 +355,7 @@ class CatalogStore:
 
     async def close(self) -> None:
         """Close the database."""
-        await self._main.close()
-        await self._side.close()
+        await asyncio.gather(self._main.close(), self._side.close())
 
     # --- parts -----------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ class InternalLog:
             self._durability.on_refused(log, error)
             done.set_exception(error)
             return done
-        if self._durability.waits_for_disk():
+        if self._durability.must_wait(log):
             return self._durability.group_commit.flush([log])
         done.set_result(None)
         return done

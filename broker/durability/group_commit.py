@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from odradek.broker.durability import sync_thread
 from odradek.broker.durability.sync_thread import SyncThread
@@ -57,17 +58,31 @@ class GroupCommit:
         self._timers: dict[Log, asyncio.TimerHandle] = {}
         self._is_running = False
         self.flushes = 0
+        # Returns a future of the commit of all that was appended to shared logs.
+        self.committed: Callable[[], asyncio.Future[None]] | None = None
+        # Returns a future of the time when producers may append more; None if they may now.
+        self.room: Callable[[], asyncio.Future[None] | None] = lambda: None
         # Called with a log whose flush failed: some of its records may not be on the disk, and no
         # later flush can detect that (the system forgets a failure once it is reported).
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
 
-    def flush(self, logs: Iterable[Log]) -> asyncio.Future[None]:
+    def flush(self, logs: Iterable[Log]) -> asyncio.Future[Any]:
         """Return a future that is done when all records now in the logs are on the disk.
 
-        It fails with a StorageError when the flush of one of them fails.
+        Those of shared logs are committed to the WAL then. It fails with a StorageError when the
+        flush of one of them fails.
         """
+        logs = tuple(logs)
+        if self.committed is not None:
+            local = tuple(log for log in logs if log.uncommitted is None)
+            if len(local) < len(logs):
+                committed = self.committed()
+                return asyncio.gather(committed, self._flush(local)) if local else committed
+        return self._flush(logs)
+
+    def _flush(self, logs: tuple[Log, ...]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((tuple(logs), done))
+        self._waiters.append((logs, done))
         if not self._is_running:
             self._start()
         return done

@@ -19,3 +19,7 @@ class Durability:
     waits_for_disk: Callable[[], bool]
     # Called with a log that refused an append, and with its error.
     on_refused: Callable[[Log, StorageError], None] = lambda log, error: None
+
+    def must_wait(self, log: Log) -> bool:
+        """Return whether an append is answered only once it is durable."""
+        return log.uncommitted is not None or self.waits_for_disk()

@@ -12,6 +12,8 @@ from odradek.broker.hosts.listener import Listener
 from odradek.config.values import INT64_MAX
 
 NO_LEADER = -1
+# The host of a shared partition: its files are in the bucket.
+ANY_HOST = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,9 @@ class Leader:
     """The leader of a partition, by its node id; NO_LEADER while no broker can lead it.
 
     `replica` is the broker that leads it, or led it last. `host` names the log directories with
-    the partition's files. `is_made` says that the files have been created, so that their absence
-    is a loss. `target` is the broker that is to lead it, NO_LEADER without one; `move` counts the
-    targets that there have been.
+    the partition's files; it is ANY_HOST for a shared partition. `is_made` says that the files
+    have been created, so that their absence is a loss. `target` is the broker that is to lead it,
+    NO_LEADER without one; `move` counts the targets that there have been.
     """
 
     node_id: int
@@ -62,10 +64,15 @@ class Leader:
             return self
         return replace(self, target=node_id, move=self.move + 1)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether any broker can lead the partition."""
+        return self.host == ANY_HOST
+
     @classmethod
-    def of(cls, member: Member) -> Leader:
+    def of(cls, member: Member, *, is_shared: bool = False) -> Leader:
         """Return the first leader of a new partition."""
-        return cls(member.node_id, 0, member.host, member.node_id)
+        return cls(member.node_id, 0, ANY_HOST if is_shared else member.host, member.node_id)
 
 
 @dataclass(frozen=True, slots=True)

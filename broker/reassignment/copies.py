@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.peers.peers import Peers
 from odradek.broker.reassignment.fetching import Refused, Wanted, diverges, fetch
@@ -185,7 +185,7 @@ class Copies:
         own = self._brokers.own
         for topic in self._topics:
             for number, leader in enumerate(topic.record.leaders):
-                if leader.target == own.node_id and leader.host != own.host:
+                if leader.target == own.node_id and leader.host not in (own.host, ANY_HOST):
                     yield (topic.topic_id, number), leader.move
 
     def _is_useless(self, topic_id: bytes, number: int) -> bool:

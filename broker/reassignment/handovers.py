@@ -8,7 +8,8 @@
 
 A broker of this host opens the same files. One of another host has a copy (copies.py): the
 partition is given up once the copy lacks little, and closed once it is complete; after the commit
-this host's files are removed.
+this host's files are removed. A shared partition needs no copy: any broker builds its log from the
+bucket and the catalog, once all its records are committed.
 
 When the catalog refuses, or the new leader has gone, this broker opens the log again. A leader
 changes only by its own hand: nobody else does this for a broker that lives.
@@ -42,6 +43,9 @@ logger = logging.getLogger(__name__)
 # Partitions that change hands together: none of them is served until all are closed.
 _AT_ONCE = 8
 _RETRY_S = 0.5
+# After a handover before a stop, clients hear the new leaders here; to those that
+# find the connection closed another broker might still name this one.
+_FAREWELL_S = 0.3
 # How long partitions are not served while copies get their ends.
 _COPY_PATIENCE_S = 3.0
 
@@ -96,6 +100,25 @@ class Handovers:
                 count += await self._hand_over(dict(chunk))
         if given:
             logger.info("handed over partitions=%d of=%d", count, len(given))
+        if count:
+            await asyncio.sleep(_FAREWELL_S)
+
+    async def share_out(self) -> None:
+        """Let all brokers lead equal shares of the shared partitions; this one has come.
+
+        Not before it serves: the others hand over at once.
+        """
+        records = [topic.record for topic in self._topics]
+        targets = {
+            (topic_id, number): node_id
+            for (topic_id, number), node_id in fair_targets(records, self._brokers).items()
+            if (leader := self._topics.leader_of(topic_id, number)) and leader.is_shared
+        }
+        if targets:
+            try:
+                await self.assign(targets)
+            except MetadataError as error:
+                logger.warning("could not share out the shared partitions: %s", error)
 
     async def assign(self, targets: Mapping[Partition, int]) -> None:
         """Let partitions move to brokers, and return once that is stored; they move later.
@@ -133,19 +156,21 @@ class Handovers:
                 target = self._brokers.get(leader.target)
                 if target is None or target is self._brokers.own:
                     continue
-                if self._is_here(target.node_id) or self._followers.is_near(log, leader):
+                if self._is_at_hand(log, target.node_id) or self._followers.is_near(log, leader):
                     due[log] = target.node_id
         return due
 
-    def _is_here(self, node_id: int) -> bool:
-        """Return whether a broker has the log directories of this one."""
+    def _is_at_hand(self, log: Log, node_id: int) -> bool:
+        """Return whether a broker can open a log: it has its directories, or needs none."""
+        if log.uncommitted is not None:
+            return True
         member = self._brokers.get(node_id)
         return member is not None and member.host == self._brokers.own.host
 
     async def _run(self) -> None:
         count = 0
         while due := self._due():
-            here = {log: one for log, one in due.items() if self._is_here(one)}
+            here = {log: one for log, one in due.items() if self._is_at_hand(log, one)}
             (first, *_) = _chunks(list((here or due).items()))
             changed = await self._hand_over(dict(first))
             count += changed
@@ -173,14 +198,16 @@ class Handovers:
         # Meanwhile the partition may have been deleted, or its disk may have failed.
         logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
         copies = self._copies({log: given[log] for log in logs})
-        logs = [log for log in logs if log in copies or self._is_here(given[log])]
+        logs = [log for log in logs if log in copies or self._is_at_hand(log, given[log])]
         # From here to the outcome memory follows no change: it would open the logs again.
         self._topics.give_up(logs)
         if copies:  # then all of them are copied
             await self._flush(logs)
             logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
         closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
-        self._topics.note_left({_key(log): one for log, one in closed.items()})
+        self._topics.note_left(
+            {_key(log): one for log, one in closed.items() if log.uncommitted is None}
+        )
         # Where no log is closed there is nothing to learn.
         is_known = not closed or await self._commit(
             {
@@ -194,16 +221,21 @@ class Handovers:
             await self._topics.restore()
         if not is_known:
             return 0
-        if copies:
-            await self._remove([log for log in closed if not self._topics.is_here(*_key(log))])
+        await self._remove([log for log in closed if self._has_left(log)])
         return sum(not self._topics.leads(*_key(log)) for log in closed)
+
+    def _has_left(self, log: Log) -> bool:
+        """Return whether the files of a closed log are not used here any more."""
+        if log.uncommitted is not None:
+            return not self._topics.leads(*_key(log))
+        return not self._topics.is_here(*_key(log))
 
     def _copies(self, given: Mapping[Log, int]) -> dict[Log, Leader]:
         """Return the logs that are still to move to other hosts, with their targets."""
         found = {}
         for log, node_id in given.items():
             leader = self._topics.leader_of(*_key(log))
-            if leader and leader.target == node_id and not self._is_here(node_id):
+            if leader and leader.target == node_id and not self._is_at_hand(log, node_id):
                 found[log] = leader
         return found
 
@@ -307,7 +339,8 @@ def _close_all(
     left = {}
     for log in logs:
         try:
-            log.close()
+            if log.uncommitted is None:
+                log.close()
             if log in epochs:
                 mark_moved(fs, log.directory, epochs[log])
         except StorageError as error:

@@ -71,6 +71,7 @@ def wal_limits(config: ObjectStoreConfig) -> WalLimits:
         linger_s=config.odradek_wal_linger_ms / 1000,
         puts_per_s=config.odradek_wal_puts_per_second,
         uploads_max=config.odradek_wal_uploads_max,
+        pending_bytes_max=config.odradek_wal_pending_bytes_max,
     )
 
 

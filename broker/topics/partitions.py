@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 from odradek.broker.errors import Refusal
 from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.topics.loading import Progress, open_some
 from odradek.broker.topics.names import CLUSTER_METADATA
 from odradek.broker.topics.states import OfflinePartition, Partition, Wanted, as_offline
 from odradek.config.topic import TopicConfig
@@ -32,7 +32,6 @@ from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import DirectoryOffline, StorageError, UnknownDirectory
 from odradek.storage.log import Log
-from odradek.storage.readable_log import LogIdentity
 from odradek.storage.shared_directory import SharedLogDirectory
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,17 @@ _PROGRESS_S = 5.0
 TakeCopies = Callable[
     [Sequence[LogDirectory], Mapping[TopicPartition, bytes]], Mapping[Path, TopicPartition]
 ]
+
+
+class SharedLogs(Protocol):
+    """The shared partitions that this broker leads."""
+
+    @property
+    def home(self) -> LogDirectory:
+        """The directory of their logs."""
+
+    async def open(self, wanted: Sequence[Wanted]) -> Sequence[Partition]:
+        """Open logs with their committed batches; those that are open stay."""
 
 
 def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
@@ -63,6 +73,8 @@ class Partitions:
     ) -> None:
         """`threads` returns the number of threads that load logs, for each directory."""
         self._directories = list(directories)
+        # The logs of shared partitions; None without an object store.
+        self.shared: SharedLogs | None = None
         self._now_ms, self._threads = now_ms, threads
         # The log directories that cannot be used, and their errors.
         self.offline_directories: dict[Path, StorageError] = {}
@@ -78,8 +90,8 @@ class Partitions:
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
-        """The log directories in use."""
-        return self._directories
+        """The log directories in use, with that of the shared partitions."""
+        return self._directories if self.shared is None else [*self._directories, self.shared.home]
 
     @property
     def strays(self) -> list[Path]:
@@ -100,7 +112,8 @@ class Partitions:
         home = self.home_of(log)
         home.logs.pop((log.topic, log.partition), None)
         home.forget_offsets((log.topic, log.partition))
-        if not isinstance(home, SharedLogDirectory):  # there, each open() looks at the disk
+        if log.uncommitted is None and not isinstance(home, SharedLogDirectory):
+            # There, each open() looks at the disk.
             self._idle[log.directory] = log.topic_id
 
     async def vacate(self, home: LogDirectory, name: str) -> Path:
@@ -127,13 +140,32 @@ class Partitions:
     def is_open(self, wanted: Wanted) -> bool:
         """Return whether the log of a partition is open."""
         key = wanted.record.name, wanted.number
-        return any(key in home.logs for home in self._directories)
+        return any(key in home.logs for home in self.directories)
 
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Load partitions of topics, and create those that have no directory.
 
         A partition that the disk refuses is offline. Threads do all the waiting.
         """
+        shared = [one for one in wanted if one.is_shared]
+        if not shared:
+            return await self._open_local(wanted)
+        local = [one for one in wanted if not one.is_shared]
+        opened = iter(await self._open_local(local) if local else [])
+        found = iter(await self._open_shared(shared))
+        return [next(found if one.is_shared else opened) for one in wanted]
+
+    async def _open_shared(self, wanted: Sequence[Wanted]) -> Sequence[Partition]:
+        if self.shared is None:
+            missing = StorageError("the partition is in a bucket: set odradek.object.store.url")
+            return [as_offline(one, missing) for one in wanted]
+        opened = await self.shared.open(wanted)
+        for one in opened:
+            if isinstance(one, Log) and self.shared.home.logs.get(_key(one)) is not one:
+                self._add(self.shared.home, one)
+        return opened
+
+    async def _open_local(self, wanted: Sequence[Wanted]) -> list[Partition]:
         await self._take_copies(wanted)
         await self._look_for(wanted)
         opened: list[Partition | None] = [None] * len(wanted)
@@ -153,11 +185,14 @@ class Partitions:
             opened[at] = result
             if isinstance(result, Log):
                 self._idle.pop(home.path / one.name, None)
-                home.add(result)
-                for listener in self.on_log:
-                    listener(result)
+                self._add(home, result)
         assert all(one is not None for one in opened)
         return [one for one in opened if one is not None]
+
+    def _add(self, home: LogDirectory, log: Log) -> None:
+        home.add(log)
+        for listener in self.on_log:
+            listener(log)
 
     async def _take_copies(self, wanted: Sequence[Wanted]) -> None:
         topic_ids = {
@@ -200,7 +235,7 @@ class Partitions:
         if not to_open:
             return []
         loop, threads = asyncio.get_running_loop(), max(self._threads(), 1)
-        progress = _Progress(sum(map(len, to_open.values())))
+        progress = Progress(sum(map(len, to_open.values())))
         now_ms = self._now_ms()
         with ThreadPoolExecutor(threads * len(to_open), thread_name_prefix="load") as pool:
             jobs = []
@@ -208,7 +243,7 @@ class Partitions:
                 # The threads share the iterator: each takes the next log when it has opened one.
                 shared = iter(ones)
                 jobs += [
-                    loop.run_in_executor(pool, _open_some, home, shared, now_ms, progress)
+                    loop.run_in_executor(pool, open_some, home, shared, now_ms, progress)
                     for _ in range(min(threads, len(ones)))
                 ]
             return list(itertools.chain.from_iterable(await asyncio.gather(*jobs)))
@@ -252,12 +287,12 @@ class Partitions:
 
     def log_of(self, record: TopicRecord, number: int) -> Log | None:
         """Return the log of a partition that is open here, None if there is none."""
-        found = (home.logs.get((record.name, number)) for home in self._directories)
+        found = (home.logs.get((record.name, number)) for home in self.directories)
         return next((one for one in found if one and one.topic_id == record.topic_id), None)
 
     def home_of(self, log: Log) -> LogDirectory:
         """Return the directory that holds a log."""
-        return next(one for one in self._directories if one.path == log.directory.parent)
+        return next(one for one in self.directories if one.path == log.directory.parent)
 
     def _home_for(self, wanted: Wanted, added: dict[LogDirectory, int]) -> LogDirectory:
         """Return the log directory that holds a partition, or where it will be created.
@@ -317,54 +352,8 @@ class Partitions:
         )
 
 
-class _Progress:
-    """Logs the progress of loading now and then; threads share it."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._lock = threading.Lock()
-        self._said_s = time.monotonic()
-
-    def advance(self) -> None:
-        """Note that a log is loaded."""
-        with self._lock:
-            self._done += 1
-            now_s = time.monotonic()
-            if now_s - self._said_s >= _PROGRESS_S:
-                self._said_s = now_s
-                logger.info("loading logs done=%d of=%d", self._done, self._total)
-
-
-def _open_some(
-    home: LogDirectory,
-    shared: Iterator[tuple[int, Wanted]],
-    now_ms: int,
-    progress: _Progress,
-) -> list[tuple[LogDirectory, tuple[int, Wanted], Partition]]:
-    """Open logs of a directory until none is left; runs in a thread."""
-    opened: list[tuple[LogDirectory, tuple[int, Wanted], Partition]] = []
-    for at, one in shared:
-        record = one.record
-        identity = LogIdentity(record.name, one.number, record.topic_id)
-        result: Partition
-        try:
-            result = home.open_log(
-                identity,
-                one.config,
-                now_ms=now_ms,
-                failed=one.failed,
-                left=one.left,
-                leader_epoch_min=record.leaders[one.number].epoch if record.leaders else -1,
-            )
-        except StorageError as error:
-            result = as_offline(one, error)
-        opened.append((home, (at, one), result))
-        progress.advance()
-    try:
-        home.sync()
-    except StorageError as error:
-        return [(home, key, as_offline(key[1], error)) for _, key, _ in opened]
-    return opened
+def _key(log: Log) -> TopicPartition:
+    return log.topic, log.partition
 
 
 def _is_same_but_for_damage(one: bytes, other: bytes) -> bool:

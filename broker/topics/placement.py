@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.broker.metadata.members import NO_LEADER, Leader, Member
+from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader, Member
 from odradek.broker.metadata.store import TopicRecord
 
 # The brokers that are to lead partitions, by topic id and number; NO_LEADER ends a move.
@@ -15,14 +15,14 @@ Targets = dict[tuple[bytes, int], int]
 
 
 def choose_leaders(
-    members: Iterable[Member], led: Mapping[int, int], count: int
+    members: Iterable[Member], led: Mapping[int, int], count: int, *, is_shared: bool = False
 ) -> tuple[Leader, ...]:
     """Return leaders for new partitions: each goes to the broker that leads the fewest.
 
     `led` has the number of partitions that each broker leads. Kafka places replicas in turn from
     a random broker on (StripedReplicaPlacer), which comes to the same for many topics.
     """
-    leaders = {one.node_id: Leader.of(one) for one in members}
+    leaders = {one.node_id: Leader.of(one, is_shared=is_shared) for one in members}
     heap = [(led.get(node_id, 0), node_id) for node_id in leaders]
     heapq.heapify(heap)
     chosen: list[Leader] = []
@@ -34,10 +34,15 @@ def choose_leaders(
 
 
 def assigned_leaders(
-    members: Mapping[int, Member], assignments: Iterable[Sequence[int]]
+    members: Mapping[int, Member],
+    assignments: Iterable[Sequence[int]],
+    *,
+    is_shared: bool = False,
 ) -> tuple[Leader, ...]:
     """Return the leaders that a client has chosen: the first broker of each assignment."""
-    return tuple(Leader.of(members[replicas[0]]) for replicas in assignments)
+    return tuple(
+        Leader.of(members[replicas[0]], is_shared=is_shared) for replicas in assignments
+    )
 
 
 def spread_evenly(
@@ -75,9 +80,10 @@ def fair_targets(
 ) -> Targets:
     """Return the partitions that have to move so that brokers of one host lead equal shares.
 
-    Each comes with its topic's id, and with the node id of the broker that is to lead it. Those
-    that are on their way to another host stay so. With `without` that broker's partitions move to
-    the others of its host, also these, and no others do.
+    Shared ones are spread over all brokers. Each comes with its topic's id, and with the node id
+    of the broker that is to lead it. Those that are on their way to another host stay so. With
+    `without` that broker's partitions move to the others of its host, also these, and no others
+    do.
     """
     alive = {one.node_id: one for one in members}
     by_host: dict[str, list[_Placed]] = {}
@@ -88,7 +94,9 @@ def fair_targets(
     targets: Targets = {}
     for host, partitions in by_host.items():
         node_ids = [
-            one.node_id for one in alive.values() if one.host == host and one.node_id != without
+            one.node_id
+            for one in alive.values()
+            if host in (one.host, ANY_HOST) and one.node_id != without
         ]
         if not node_ids:
             continue
@@ -193,7 +201,7 @@ def _placed(topics: Iterable[TopicRecord], alive: Mapping[int, Member]) -> list[
     for record in topics:
         for number, leader in enumerate(record.leaders):
             member, target = alive.get(leader.node_id), alive.get(leader.target)
-            if member is not None and member.host == leader.host:
+            if member is not None and (leader.is_shared or member.host == leader.host):
                 after = target or member
                 found.append(
                     _Placed(
@@ -201,7 +209,7 @@ def _placed(topics: Iterable[TopicRecord], alive: Mapping[int, Member]) -> list[
                         (record.topic_id, number),
                         leader,
                         after.node_id,
-                        after.host != leader.host,
+                        not leader.is_shared and after.host != leader.host,
                     )
                 )
     return found

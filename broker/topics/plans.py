@@ -18,6 +18,7 @@ from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.placement import assigned_leaders, choose_leaders
 from odradek.broker.topics.states import Wanted
 from odradek.config.broker import BrokerConfig
+from odradek.config.object_store import OBJECT, STORAGE
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
 from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
@@ -129,7 +130,10 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
     leaders: tuple[Leader, ...] = ()
     if around.led is not None:
         assignments = [replicas for _, replicas in sorted(new.assignments)]
-        leaders = _new_leaders(around.brokers, around.led, partition_count, assignments)
+        is_shared = new.configs.get(STORAGE, around.broker.odradek_storage) == OBJECT
+        leaders = _new_leaders(
+            around.brokers, around.led, partition_count, assignments, is_shared=is_shared
+        )
     record = TopicRecord(
         new.name,
         topic_id,
@@ -146,18 +150,24 @@ def with_new_leaders(
 ) -> TopicRecord:
     """Return an enlarged topic with leaders for its new partitions, which `led` then counts."""
     added = record.partition_count - len(record.leaders)
-    new = _new_leaders(brokers, led, added, wanted.assignments or ())
+    is_shared = any(one.is_shared for one in record.leaders)
+    new = _new_leaders(brokers, led, added, wanted.assignments or (), is_shared=is_shared)
     return replace(record, leaders=(*record.leaders, *new))
 
 
 def _new_leaders(
-    brokers: Brokers, led: Counter[int], count: int, assignments: Sequence[Replicas]
+    brokers: Brokers,
+    led: Counter[int],
+    count: int,
+    assignments: Sequence[Replicas],
+    *,
+    is_shared: bool,
 ) -> tuple[Leader, ...]:
     members = {one.node_id: one for one in brokers}
     if assignments:
-        leaders = assigned_leaders(members, assignments)
+        leaders = assigned_leaders(members, assignments, is_shared=is_shared)
     else:
-        leaders = choose_leaders(members.values(), led, count)
+        leaders = choose_leaders(members.values(), led, count, is_shared=is_shared)
     led.update(one.node_id for one in leaders)
     return leaders
 

@@ -255,7 +255,8 @@ class Topics(FollowingTopics):
 
     async def _add_partitions(self, topic: Topic, record: TopicRecord) -> None:
         added = range(len(topic.partitions), record.partition_count)
-        new = await self._open_partitions([Wanted(record, one, topic.config) for one in added])
+        wanted = [Wanted(record, one, topic.config, is_new=True) for one in added]
+        new = await self._open_partitions(wanted)
         # The topic may have lost partitions to a failing disk meanwhile.
         topic = self._by_id[topic.topic_id]
         partitions = (*topic.partitions, *online(new))
@@ -296,5 +297,7 @@ class Topics(FollowingTopics):
         return outcomes
 
     async def _open(self, plan: TopicPlan) -> Topic:
-        opened = await self._open_partitions(plan.partitions)
+        opened = await self._open_partitions(
+            [replace(one, is_new=True) for one in plan.partitions]
+        )
         return Topic(plan.record, online(opened), plan.overrides, plan.resolved.config)

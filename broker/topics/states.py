@@ -56,7 +56,7 @@ class Wanted:
 
     `failed` is the log whose disk failed, and `left` the state in which another broker of the
     host left it. With `is_made` it has had a directory: a new one would silently hide the loss of
-    its records.
+    its records. With `is_new` its topic is being created: there are no records.
     """
 
     record: TopicRecord
@@ -65,6 +65,13 @@ class Wanted:
     failed: Log | None = None
     is_made: bool = False
     left: LeftLog | None = None
+    is_new: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the partition is in the bucket."""
+        leaders = self.record.leaders
+        return bool(leaders) and leaders[self.number].is_shared
 
     @property
     def name(self) -> str:

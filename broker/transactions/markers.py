@@ -83,8 +83,8 @@ class MarkerWriter:
         """
         begun = [await self._begin(marker, partitions) for marker, partitions in asked]
         logs = {log: None for one in begun for log in one.logs.values()}
-        must_flush = bool(logs) and self._durability.waits_for_disk()
-        has_failed = must_flush and not await self._flush(logs)
+        to_flush = [log for log in logs if self._durability.must_wait(log)]
+        has_failed = bool(to_flush) and not await self._flush(to_flush)
         for one in begun:
             if has_failed:
                 for partition, log in one.logs.items():

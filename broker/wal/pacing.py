@@ -26,6 +26,8 @@ class WalLimits:
     linger_s: float = 0.05
     puts_per_s: int = 6
     uploads_max: int = 4
+    # Appended and not committed: producers wait while there is more.
+    pending_bytes_max: int = 128 * 1024 * 1024
 
 
 def sealing_wait_s(

@@ -23,6 +23,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
 from odradek.broker.wal.pacing import WalLimits, sealing_wait_s
+from odradek.storage.errors import NotLeader
 from odradek.storage.files import Buffer
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 2.0
 
 
-class WalLost(Exception):
+class WalLost(NotLeader):
     """The broker's session is closed: other brokers lead its partitions."""
 
 
@@ -71,10 +72,14 @@ class Wal:
         backend: WalBackend,
         limits: WalLimits,
         on_committed: Callable[[Run], None],
+        on_lost: Callable[[WalLost], None] = lambda error: None,
     ) -> None:
-        """`on_committed` is called for each run of a committed entry, in order."""
+        """`on_committed` is called for each run of a committed entry, in order.
+
+        `on_lost` is called once when the session is closed, before any future fails.
+        """
         self._loop, self._backend, self._limits = loop, backend, limits
-        self._on_committed = on_committed
+        self._on_committed, self._on_lost = on_committed, on_lost
         self._puts = RateLimiter()
         self._open, self._opened_s = OpenEntry(), 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
@@ -89,6 +94,7 @@ class Wal:
         self.failure: WalFailure | None = None
         # Bytes that were added and are not committed yet.
         self.pending_bytes = 0
+        self._room: asyncio.Future[None] | None = None
 
     def add(
         self, partition: Partition, batches: Buffer, base_offset: int, next_offset: int
@@ -124,10 +130,23 @@ class Wal:
             done.set_result(None)
         return done
 
+    def room(self) -> asyncio.Future[None] | None:
+        """Return a future that is done once more may be added; None if that is now."""
+        if self.pending_bytes <= self._limits.pending_bytes_max:
+            return None
+        if self._room is None:
+            self._room = self._loop.create_future()
+        return self._room
+
     async def close(self) -> None:
         """Commit all that was added, unless the session is closed, and end."""
         with suppress(WalLost):
             await self.committed()
+
+    def lose(self, error: WalLost) -> None:
+        """Give up all that is not committed: the session is closed."""
+        if self._lost is None:
+            self._lose(error)
 
     # --- sealing ---------------------------------------------------------------------------
 
@@ -200,7 +219,7 @@ class Wal:
         self._is_committing = False
 
     def _settle(self, sealed: _Sealed) -> None:
-        self.pending_bytes -= sealed.entry.size_bytes
+        self._count_off(sealed.entry.size_bytes)
         for run in sealed.entry.runs:
             self._on_committed(run)
         while self._waiters and self._waiters[0][0] <= sealed.sequence:
@@ -210,15 +229,24 @@ class Wal:
 
     def _lose(self, error: WalLost) -> None:
         self._lost = error
+        self._on_lost(error)
         self._sealed.clear()
         self._open = OpenEntry()
-        self.pending_bytes = 0
+        self._count_off(self.pending_bytes)
         while self._waiters:
             _, done = self._waiters.popleft()
             if not done.done():
                 done.set_exception(error)
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks - {asyncio.current_task(self._loop)}:
             task.cancel()
+
+    def _count_off(self, size_bytes: int) -> None:
+        self.pending_bytes -= size_bytes
+        if self._room is not None and self.pending_bytes <= self._limits.pending_bytes_max:
+            self._room.set_result(None)
+            self._room = None
 
     # --- parts -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.errors import MetadataError
-from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.metadata.members import ANY_HOST, NO_LEADER
 from odradek.broker.topics.placement import Targets, drain_targets, even_targets, fair_targets
 from odradek.broker.web.requests import Parameters, Problem, answer
 
@@ -71,5 +71,5 @@ def _is_copy(broker: WebServices, topic_id: bytes, number: int, to: int) -> bool
     return (
         topic is not None
         and member is not None
-        and member.host != topic.record.leaders[number].host
+        and topic.record.leaders[number].host not in (member.host, ANY_HOST)
     )

@@ -50,7 +50,7 @@ class StableUpTo:
     """A log as a purgatory sees it: where it ends, and up to where it is stable."""
 
     def __init__(self, stable: int, end: int) -> None:
-        self.last_stable_offset, self.log_end_offset = stable, end
+        self.last_stable_offset, self.high_watermark = stable, end
 
 
 async def test_unstable_bytes_do_not_count_for_read_committed() -> None:
