@@ -18,6 +18,7 @@ from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.placement import assigned_leaders, choose_leaders
 from odradek.broker.topics.states import Wanted
 from odradek.config.broker import BrokerConfig
+from odradek.config.object_store import LOCAL, STORAGE
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
 from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
@@ -124,7 +125,8 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
     if new.null_configs:
         message = f"Null value not supported for topic configs: {','.join(new.null_configs)}"
         raise Refusal(ErrorCode.INVALID_CONFIG, message)
-    resolved = around.resolve(new.configs)
+    configs = _with_storage(new.configs, around.broker.odradek_storage)
+    resolved = around.resolve(configs)
     partition_count = _place(new, around)
     leaders: tuple[Leader, ...] = ()
     if around.led is not None:
@@ -138,7 +140,7 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
         created_ms=now_ms,
         leaders=leaders,
     )
-    return TopicPlan(record, new.configs, resolved)
+    return TopicPlan(record, configs, resolved)
 
 
 def with_new_leaders(
@@ -287,6 +289,11 @@ def _check_name(name: str, around: Surroundings) -> None:
     if other:
         message = f"Topic '{name}' collides with existing topic: {other}"
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _with_storage(configs: Mapping[str, str], default: str) -> Mapping[str, str]:
+    """Return a topic's settings with the broker's storage, which it keeps, if it sets none."""
+    return configs if default == LOCAL else {STORAGE: default, **configs}
 
 
 def _place(new: NewTopic, around: Surroundings) -> int:
