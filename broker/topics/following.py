@@ -17,6 +17,7 @@ from odradek.broker.topics.names import INTERNAL
 from odradek.broker.topics.states import Partition, RemotePartition, Wanted, leaderless
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
+from odradek.config.object_store import LOCAL, STORAGE
 from odradek.config.topic import TopicConfig
 from odradek.protocol.pacing import paced
 from odradek.storage.checkpoints import LeftLog
@@ -231,12 +232,16 @@ class FollowingTopics(LiveTopics):
             deleted(topic)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
-        """Return the settings of a topic; those of the broker if they do not fit here."""
+        """Return the settings of a topic; those of the broker if they do not fit here.
+
+        The storage is the topic's in any case: a shared topic must not be taken for a local one.
+        """
         try:
             return self._configs.of_topic(overrides).config
         except ConfigError as error:
             logger.error("settings stored by another broker do not fit topic=%s: %s", name, error)
-            return self._configs.of_topic({}).config
+            storage = overrides.get(STORAGE, LOCAL)
+            return replace(self._configs.of_topic({}).config, odradek_storage=storage)
 
 
 def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple[Partition, ...]:

@@ -18,7 +18,7 @@ from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.placement import assigned_leaders, choose_leaders
 from odradek.broker.topics.states import Wanted
 from odradek.config.broker import BrokerConfig
-from odradek.config.object_store import OBJECT, STORAGE
+from odradek.config.object_store import LOCAL, OBJECT, STORAGE
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
 from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
@@ -125,12 +125,13 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
     if new.null_configs:
         message = f"Null value not supported for topic configs: {','.join(new.null_configs)}"
         raise Refusal(ErrorCode.INVALID_CONFIG, message)
-    resolved = around.resolve(new.configs)
+    configs = _with_storage(new.configs, around.broker.odradek_storage)
+    resolved = around.resolve(configs)
     partition_count = _place(new, around)
     leaders: tuple[Leader, ...] = ()
     if around.led is not None:
         assignments = [replicas for _, replicas in sorted(new.assignments)]
-        is_shared = new.configs.get(STORAGE, around.broker.odradek_storage) == OBJECT
+        is_shared = resolved.config.odradek_storage == OBJECT
         leaders = _new_leaders(
             around.brokers, around.led, partition_count, assignments, is_shared=is_shared
         )
@@ -142,7 +143,7 @@ def plan_topic(new: NewTopic, around: Surroundings, *, topic_id: bytes, now_ms: 
         created_ms=now_ms,
         leaders=leaders,
     )
-    return TopicPlan(record, new.configs, resolved)
+    return TopicPlan(record, configs, resolved)
 
 
 def with_new_leaders(
@@ -297,6 +298,11 @@ def _check_name(name: str, around: Surroundings) -> None:
     if other:
         message = f"Topic '{name}' collides with existing topic: {other}"
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _with_storage(configs: Mapping[str, str], default: str) -> Mapping[str, str]:
+    """Return a topic's settings with the broker's storage, which it keeps, if it sets none."""
+    return configs if default == LOCAL else {STORAGE: default, **configs}
 
 
 def _place(new: NewTopic, around: Surroundings) -> int:

@@ -37,6 +37,7 @@ from odradek.broker.topics.plans import (
 from odradek.broker.topics.states import Wanted
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
+from odradek.config.object_store import STORAGE
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
@@ -280,6 +281,10 @@ class Topics(FollowingTopics):
                 if topic is None:
                     message = f"The topic '{name}' does not exist."
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+                storage = topic.config.odradek_storage
+                if config.odradek_storage != storage:
+                    message = f"{STORAGE} of topic {name} cannot be changed yet: keep {storage}"
+                    raise Refusal(ErrorCode.INVALID_CONFIG, message)
                 altered[name] = overrides, config
             except (Refusal, ConfigError) as error:
                 outcomes[name] = error

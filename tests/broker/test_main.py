@@ -91,6 +91,11 @@ def setting_that_is_none(_: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
+def store_without_a_catalog(_: Path) -> Iterator[dict[str, str]]:
+    yield {"odradek.object.store.url": "s3://topics"}
+
+
+@contextmanager
 def unknown_host(_: Path) -> Iterator[dict[str, str]]:
     yield {"listeners": "PLAINTEXT://host.invalid:0"}
 
@@ -109,6 +114,7 @@ Trouble = Callable[[Path], AbstractContextManager[dict[str, str]]]
         (data_of_kafka, "has the data of Apache Kafka: stop Kafka, and run `odradek adopt "),
         (data_below_a_file, "below: Not a directory"),
         (setting_that_is_none, "many for configuration num.partitions"),
+        (store_without_a_catalog, "shared topics need a catalog: set odradek.catalog.url"),
         (unknown_host, r"cannot listen on host\.invalid:0: "),
     ],
 )
