@@ -26,7 +26,8 @@ exist causes a warning and is ignored. A topic's options are set when it is crea
 `kafka-configs`.
 
 *Dynamic* options can be changed while the broker runs: *cluster-wide* for all brokers at once
-or for one, *per-broker* for one only. A topic's options can always be changed.
+or for one, *per-broker* for one only. A topic's options can always be changed, but for
+`odradek.storage`.
 
 Kafka's options that do nothing here are also accepted; [compatibility.md](compatibility.md) lists
 them.

@@ -99,6 +99,8 @@ def values(files: Files, data: Path) -> dict[str, str]:
         "odradek.admin.token": "a-long-token",
         "odradek.catalog.url": f"sqlite://{data}/catalog.db",
         "odradek.http.read.token": "another-token",
+        "odradek.object.store.endpoint": "http://127.0.0.1:1",
+        "odradek.object.store.url": f"{data.as_uri()}/store",
         "odradek.otlp.endpoint": "http://127.0.0.1:1",
         "odradek.scram.users": "SCRAM-SHA-256=[name=alice,password=secret]",
         "principal.builder.class": (
