@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
     from odradek.broker.catalog.store import CatalogStore
     from odradek.broker.composition import Broker
-    from odradek.broker.shared.logs import SharedLogs
+    from odradek.broker.shared.sharing import Sharing
 
 
 class Clustering:
@@ -47,7 +47,7 @@ class Clustering:
         self._broker, self._paths, self._static = broker, paths, static
         self._config = resolve_apart(CatalogConfig, [broker.static])
         self._membership: Membership | None = None
-        self._shared: SharedLogs | None = None
+        self._sharing: Sharing | None = None
         self._is_new = False
         self.store: SqliteMetadata | CatalogStore
         self.partitions: Partitions
@@ -121,13 +121,15 @@ class Clustering:
         self._membership = broker.membership = made
         made.start(self._joined_at)
         broker.stopping.push_async_callback(made.stop)
-        shared = self._shared
-        if shared is not None:
+        if self._sharing is not None:
+            shared = self._sharing.logs
             broker.group_commit.committed = shared.committed
             broker.group_commit.room = shared.room
+            broker.partitions.on_log.append(shared.adopt)
             shared.on_committed = broker.purgatory.appended
             shared.on_lost, made.on_joined = made.lose, shared.begin
-            broker.stopping.push_async_callback(shared.close)
+            self._sharing.janitor.start()
+            broker.stopping.push_async_callback(self._sharing.close)
 
     async def _remove_moved(self, metadata: Metadata) -> None:
         """Remove the files of partitions that another host has: the last stop came first."""
@@ -188,7 +190,7 @@ class Clustering:
         made.on_assigned = copies.look
         copies.start()
         made.look()
-        if self._shared is not None and self._membership is not None:
+        if self._sharing is not None and self._membership is not None:
             self._membership.on_serving = self._share_out
             self._share_out()
 
@@ -200,7 +202,7 @@ class Clustering:
         """Return the problems that an operator has to look at."""
         copies = self._broker.copies
         own = self._membership.problems() if self._membership is not None else []
-        own += self._shared.problems() if self._shared is not None else []
+        own += self._sharing.problems() if self._sharing is not None else []
         return own if copies is None else [*own, *copies.problems()]
 
     async def _open_store(self) -> None:
@@ -228,16 +230,23 @@ class Clustering:
         config = resolve_apart(ObjectStoreConfig, [broker.static])
         if not config.odradek_object_store_url:
             return
-        from odradek.broker.shared.bucket import open_bucket, wal_limits
-        from odradek.broker.shared.logs import SharedLogs
-        from odradek.storage.cache_directory import CacheDirectory, cache_path
+        from odradek.broker.shared.bucket import open_bucket
+        from odradek.broker.shared.sharing import Sharing
+        from odradek.storage.cache_directory import cache_path
 
-        bucket = await open_bucket(config)
-        path, node_id = cache_path(self._paths[0], self._static.node_id), self._static.node_id
-        home = CacheDirectory(broker.fs, path, cluster_id=broker.cluster_id, node_id=node_id)
-        self._shared = self.partitions.shared = SharedLogs(
-            bucket, wal_limits(config), home, store.open_line, broker.clock.now_ms
+        node_id = self._static.node_id
+        self._sharing = Sharing(
+            await open_bucket(config),
+            config,
+            broker.fs,
+            cache_path(self._paths[0], node_id),
+            store.open_line,
+            broker.clock.now_ms,
+            lambda: node_id == min(one.node_id for one in self.brokers),
+            cluster_id=broker.cluster_id,
+            node_id=node_id,
         )
+        self.partitions.shared = self._sharing.logs
 
     async def _join(self, store: CatalogStore, own: Member) -> Metadata:
         from odradek.broker.catalog.moving_in import mark_moved
@@ -249,8 +258,8 @@ class Clustering:
             shares_host=self._broker.role is not None,
         )
         mark_moved(self._broker.fs, self._paths)
-        if self._shared is not None:
-            self._shared.begin(store.session_epoch)
+        if self._sharing is not None:
+            self._sharing.logs.begin(store.session_epoch)
         return await self._load(store)
 
     async def _load(self, store: SqliteMetadata | CatalogStore) -> Metadata:

@@ -170,6 +170,36 @@ class ObjectStoreConfig:
     )
 
 
+    odradek_wal_checkpoint_bytes: int64 = option(
+        "odradek.wal.checkpoint.bytes",
+        default=256 * 1024 * 1024,
+        valid=at_least(1),
+        doc="How many bytes of a broker's shared topics may be in the WAL alone, before it stores "
+        "them as segments. A broker that takes partitions over reads these bytes first.",
+    )
+    odradek_wal_checkpoint_ms: int64 = option(
+        "odradek.wal.checkpoint.ms",
+        default=600_000,
+        valid=at_least(1),
+        doc="How long records of a shared topic may be in the WAL alone, before a broker stores "
+        "them as segments.",
+    )
+    odradek_object_delete_delay_ms: int64 = option(
+        "odradek.object.delete.delay.ms",
+        default=3_600_000,
+        valid=at_least(0),
+        doc="How long an object that is not needed any more stays in the object store, for "
+        "brokers that still read it. Choose it longer than the longest fetch.",
+    )
+    odradek_cache_bytes: int64 = option(
+        "odradek.cache.bytes",
+        default=10 * 1024 * 1024 * 1024,
+        valid=at_least(64 * 1024 * 1024),
+        doc="How much of the disk a broker uses for segments of shared topics that are in the "
+        "object store, so that they are not read from there again.",
+    )
+
+
 def object_store_problems(config: ObjectStoreConfig) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each contradiction, with the names of its options."""
     if config.odradek_wal_inline_bytes_max > config.odradek_wal_bytes_max:

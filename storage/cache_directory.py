@@ -21,6 +21,7 @@ from odradek.storage.directory import LogDirectory
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.recovery import Checkpointed, load_log
+from odradek.storage.rolling import begin_segment
 
 
 def cache_path(log_directory: Path, node_id: int) -> Path:
@@ -29,19 +30,29 @@ def cache_path(log_directory: Path, node_id: int) -> Path:
 
 
 class CacheDirectory(LogDirectory):
-    """The event loop owns it; begin_log() may run in a thread."""
+    """The event loop owns it; begin_directory() and load_log() may run in a thread."""
 
-    def begin_log(
-        self, identity: LogIdentity, config: TopicConfig, start_offset: int, now_ms: int
-    ) -> Log:
-        """Begin a log without batches, in place of one that was there; add() follows.
+    def begin_directory(self, topic: str, partition: int) -> Path:
+        """Make the directory of a log, without anything in it; it may run in a thread.
 
         Raises DiskFailure.
         """
-        directory = self.path / f"{identity.topic}-{identity.partition}"
+        directory = self.path / f"{topic}-{partition}"
         if self._fs.exists(directory):
             self.remove([self.vacate(directory.name)])
-        checkpointed = Checkpointed(start_offset, start_offset, was_clean=True, is_copy=True)
+        self._fs.make_directory(directory)
+        return directory
+
+    def load_log(
+        self, identity: LogIdentity, config: TopicConfig, end_offset: int, now_ms: int
+    ) -> Log:
+        """Return a log with the segments in its directory, which continues at an offset.
+
+        It may run in a thread. Raises DiskFailure.
+        """
+        directory = self.path / f"{identity.topic}-{identity.partition}"
+        begin_segment(self._fs, directory, end_offset, config)
+        checkpointed = Checkpointed(end_offset, 0, was_clean=True, is_copy=True)
         log = load_log(
             self._fs,
             directory,

@@ -12,7 +12,9 @@ from odradek.storage.rolling import must_roll
 from odradek.storage.transactions import read_marker
 
 
-def append_copied(log: Log, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+def append_copied(
+    log: Log, header: BatchHeader, batch: memoryview, now_ms: int, *, may_roll: bool = True
+) -> None:
     """Append a batch at or after the end of a log that is not in use. Raises DiskFailure."""
     # Compaction has left nothing in between.
     log.log_end_offset = header.base_offset
@@ -24,7 +26,7 @@ def append_copied(log: Log, header: BatchHeader, batch: memoryview, now_ms: int)
         header.max_timestamp,
         now_ms,
     )
-    if reason is not None:
+    if reason is not None and may_roll:
         log.roll(now_ms, reason)
     log.note_epoch(header.leader_epoch, header.base_offset)
     marker = read_marker(header, batch) if header.is_control else None

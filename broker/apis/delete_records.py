@@ -6,13 +6,14 @@ Versions 0 to 2. v2: flexible.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Awaitable, Iterable, Mapping, Set
 
 from odradek.broker.context import RequestContext
-from odradek.broker.errors import EXPLAINED, Refusal, code_of
+from odradek.broker.errors import EXPLAINED, MetadataError, Refusal, code_of
 from odradek.broker.orders.scala import grouped_order, table_of
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
+from odradek.broker.topics.partitions import SharedLogs
 from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
@@ -33,7 +34,7 @@ _NO_LOW_WATERMARK = -1
 
 def handle(
     services: Services, context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Cut logs, partition by partition; for a partition named twice the last offset counts."""
     topics = services.topics
     permitted = context.permitted(
@@ -43,7 +44,7 @@ def handle(
     for one in paced(request.topics):
         for asked in paced(one.partitions):
             wanted.setdefault(one.name, {})[asked.partition_index] = asked
-    return DeleteRecordsResponse(
+    response = DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
@@ -58,6 +59,23 @@ def handle(
             for name, indexes in paced(_in_order(wanted, permitted, topics))
         ],
     )
+    shared = services.partitions.shared
+    return response if shared is None else _stored(shared, response)
+
+
+async def _stored(shared: SharedLogs, response: DeleteRecordsResponse) -> DeleteRecordsResponse:
+    """Answer once no other broker would serve the records again that were deleted."""
+    try:
+        await shared.store_starts()
+    except MetadataError:
+        for topic in response.topics:
+            topic.partitions = [
+                one
+                if one.error_code
+                else _refused(one.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                for one in topic.partitions
+            ]
+    return response
 
 
 def _in_order(
@@ -84,19 +102,19 @@ def _cut(topic: Topic | None, asked: DeleteRecordsPartition) -> DeleteRecordsPar
     try:
         low_watermark = _delete_before(topic, asked)
     except EXPLAINED as error:
-        return _refused(asked, code_of(error))
+        return _refused(asked.partition_index, code_of(error))
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0
     )
 
 
 def _denied(asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    return _refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _refused(asked.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _refused(asked: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:
+def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK, error_code=code
+        partition_index=index, low_watermark=_NO_LOW_WATERMARK, error_code=code
     )
 
 

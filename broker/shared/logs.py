@@ -18,23 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
+from odradek.broker.catalog.segment_rows import StoredLog, segments_of
 from odradek.broker.catalog.wal_backend import SessionWal
 from odradek.broker.catalog.wal_reading import read_wal
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.building import NOTHING, Builder
+from odradek.broker.shared.uploads import Uploads
 from odradek.broker.topics.states import Partition, Wanted, as_offline
 from odradek.broker.wal.entries import DamagedEntry, Run
 from odradek.broker.wal.pacing import WalLimits
 from odradek.broker.wal.wal import Wal, WalLost
 from odradek.storage.cache_directory import CacheDirectory
-from odradek.storage.copying import append_copied
-from odradek.storage.errors import BucketFailure, StorageError
+from odradek.storage.errors import BucketFailure, NotLeader, StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.store import ObjectStoreError
-from odradek.storage.readable_log import LogIdentity
-from odradek.storage.scan import whole_batches
 from odradek.storage.uncommitted import Uncommitted
 
 logger = logging.getLogger(__name__)
@@ -51,15 +51,19 @@ class SharedLogs:
         bucket: Bucket,
         limits: WalLimits,
         home: CacheDirectory,
-        open_line: Callable[[str], Line],
+        builder: Builder,
+        uploads: Uploads,
+        commits: Line,
+        reads: Line,
         now_ms: Callable[[], int],
     ) -> None:
-        """`open_line` opens a connection to the catalog."""
+        """`commits` and `reads` are connections to the catalog: neither waits for the other."""
         self._bucket, self._limits, self.home = bucket, limits, home
-        self._now_ms = now_ms
-        self._commits, self._reads = open_line("wal"), open_line("shared")
+        self._builder, self._uploads, self._now_ms = builder, uploads, now_ms
+        self._commits, self._reads = commits, reads
         self._loop = asyncio.get_running_loop()
         self._wal: Wal | None = None
+        self._session = 0
         self._logs: dict[Key, Log] = {}
         self._discarding: asyncio.Future[None] = self._loop.create_future()
         self._discarding.set_result(None)
@@ -80,6 +84,8 @@ class SharedLogs:
             self._wal.lose(WalLost("the session of this broker was closed"))
         backend = SessionWal(self._commits, session, self._bucket.store, self._bucket.uploads)
         self._wal = Wal(self._loop, backend, self._limits, self._committed, self._lost)
+        self._session = session
+        self._uploads.begin(session)
 
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Open logs with their committed batches; those that are open stay."""
@@ -107,65 +113,77 @@ class SharedLogs:
             except TimeoutError:
                 count = self._wal.pending_bytes
                 logger.error("stopped before the commit of bytes=%d: %s", count, self._wal.failure)
-        await self._commits.close()
-        await self._reads.close()
-        await self._bucket.close()
 
-    def problems(self) -> list[str]:
-        """Return the problems that an operator has to look at."""
-        failure = self._wal and self._wal.failure
-        return [f"shared partitions take no records: {failure}"] if failure else []
+    async def store_starts(self) -> None:
+        """Return once the catalog has the log start offsets. Raises MetadataError."""
+        await self._uploads.raise_starts()
+
+    def adopt(self, log: Log) -> None:
+        """Follow the segments that a log seals."""
+        if log.uncommitted is None:
+            return
+        rolled = log.on_roll
+
+        def follow(log: Log) -> None:
+            if rolled is not None:
+                rolled(log)
+            self._uploads.rolled(log)
+
+        log.on_roll = follow
 
     # --- parts ------------------------------------------------------------------------------
 
     def _present(self, wanted: Wanted) -> Log | None:
-        log = self._logs.get(_key(wanted))
+        log = self._logs.get(wanted.key)
         return None if log is None or log.is_closed else log
 
     async def _build(self, wanted: Sequence[Wanted]) -> list[Partition]:
+        begun_s, session = self._loop.time(), self._session
         try:
             await self._discarding
             # Batches of a log whose disk has failed may still be on their way.
             await self.wal.committed()
-            built = await asyncio.to_thread(self._begin, wanted)
-            offsets = {
-                _key(one): built[_key(one)].log_end_offset for one in wanted if not one.is_new
-            }
-            if offsets:
-                await self._replay(built, offsets)
-            await asyncio.to_thread(_raise_epochs, wanted, built)
+            known = [one.key for one in wanted if not one.is_new]
+            stored: Mapping[Key, StoredLog] = {}
+            if known:
+                stored = await self._reads.read(partial(segments_of, partitions=known))
+            now_ms, builder = self._now_ms(), self._builder
+            built = await asyncio.to_thread(builder.begin, wanted, stored, now_ms)
+            sizes = dict.fromkeys(built, 0)
+            if known:
+                ends = {key: built[key].log_end_offset for key in known}
+                reads = self._bucket.reads
+                async for some in read_wal(self._reads, self._bucket.store, reads, ends):
+                    await asyncio.to_thread(builder.append, built, some, now_ms)
+                    for run, _ in some:
+                        sizes[run.partition] += run.size_bytes
+            await asyncio.to_thread(builder.finish, wanted, built, stored, now_ms)
         except (MetadataError, ObjectStoreError, DamagedEntry) as error:
             failure = BucketFailure(f"shared partitions could not be opened: {error}")
             return [as_offline(one, failure) for one in wanted]
         except StorageError as error:
             return [as_offline(one, error) for one in wanted]
+        if session != self._session:
+            lost = NotLeader("the session of this broker was closed meanwhile")
+            return [as_offline(one, lost) for one in wanted]
         for key, log in built.items():
             log.recovery_point = log.log_end_offset
             log.uncommitted = Uncommitted(partial(self.wal.add, key))
+            self._uploads.track(key, log, stored.get(key, NOTHING), sizes[key])
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
         self._logs = in_use | built
-        return [built[_key(one)] for one in wanted]
-
-    def _begin(self, wanted: Sequence[Wanted]) -> dict[Key, Log]:
-        return {
-            _key(one): self.home.begin_log(
-                LogIdentity(one.record.name, one.number, one.record.topic_id),
-                one.config,
-                0,
-                self._now_ms(),
-            )
-            for one in wanted
-        }
-
-    async def _replay(self, built: Mapping[Key, Log], offsets: Mapping[Key, int]) -> None:
-        now_ms, reads = self._now_ms(), self._bucket.reads
-        async for some in read_wal(self._reads, self._bucket.store, reads, offsets):
-            await asyncio.to_thread(_append, built, some, now_ms)
+        if known:
+            logger.info(
+                "opened shared logs=%d wal_bytes=%d ms=%d",
+                len(known), sum(sizes.values()), (self._loop.time() - begun_s) * 1000,
+            )  # fmt: skip
+        return [built[one.key] for one in wanted]
 
     def _committed(self, run: Run) -> None:
         log = self._logs.get(run.partition)
         if log is not None and not log.is_closed:
             log.committed(run.next_offset)
+            self._uploads.committed(log, run.size_bytes)
             self.on_committed(log, run.size_bytes)
 
     def _lost(self, error: WalLost) -> None:
@@ -177,27 +195,3 @@ class SharedLogs:
         # Another broker may serve them by now; this one would begin them again.
         self._discarding = start_task("discard logs", asyncio.to_thread(self.home.discard, lost))
         self.on_lost(error)
-
-
-def _key(wanted: Wanted) -> Key:
-    return wanted.record.topic_id, wanted.number
-
-
-def _append(
-    built: Mapping[Key, Log], some: Sequence[tuple[Run, memoryview]], now_ms: int
-) -> None:
-    """Append committed batches; runs in a thread. Raises DiskFailure."""
-    for run, batches in some:
-        log = built[run.partition]
-        for position, header in whole_batches(batches):
-            if header.base_offset >= log.log_end_offset:
-                batch = batches[position : position + header.size_bytes]
-                append_copied(log, header, batch, now_ms)
-
-
-def _raise_epochs(wanted: Sequence[Wanted], built: Mapping[Key, Log]) -> None:
-    """Let logs continue in the epochs of their leader; runs in a thread."""
-    for one in wanted:
-        log = built[_key(one)]
-        log.leader_epoch = log.epochs[-1][0] if log.epochs else -1
-        log.raise_epoch(one.record.leaders[one.number].epoch)

@@ -53,6 +53,9 @@ class SharedLogs(Protocol):
     async def open(self, wanted: Sequence[Wanted]) -> Sequence[Partition]:
         """Open logs with their committed batches; those that are open stay."""
 
+    async def store_starts(self) -> None:
+        """Return once the catalog has the log start offsets. Raises MetadataError."""
+
 
 def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:
     """Return new partitions; raises the StorageError of one that could not be created."""

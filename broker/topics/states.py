@@ -68,6 +68,11 @@ class Wanted:
     is_new: bool = False
 
     @property
+    def key(self) -> tuple[bytes, int]:
+        """The topic's id and the partition's number."""
+        return self.record.topic_id, self.number
+
+    @property
     def is_shared(self) -> bool:
         """Whether the partition is in the bucket."""
         leaders = self.record.leaders

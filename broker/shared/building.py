@@ -1,0 +1,127 @@
+"""Builds the logs of shared partitions from their segments and the WAL; all of it in threads.
+
+Sealed segments stay in the bucket until they are read. The last upload of a segment that was not
+sealed, and the batches that only the WAL has, are appended again: that rebuilds their indexes, the
+producers and the leader epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek.broker.ids import Partition
+from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog
+from odradek.broker.shared.packing import packed_segment, remote_file
+from odradek.broker.topics.states import Wanted
+from odradek.broker.wal.entries import Run
+from odradek.storage.cache_directory import CacheDirectory
+from odradek.storage.copying import append_copied
+from odradek.storage.epochs import FILE_NAME
+from odradek.storage.errors import BucketFailure
+from odradek.storage.log import Log
+from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.packs import EPOCHS, read_packed_file
+from odradek.storage.objects.store import ObjectStore
+from odradek.storage.readable_log import LogIdentity
+from odradek.storage.scan import whole_batches
+from odradek.storage.segment import (
+    INDEX,
+    KEYS,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    file_name,
+)
+
+NOTHING = StoredLog(0, 0, ())
+
+
+class Builder:
+    """Has the parts of a broker that building takes."""
+
+    def __init__(self, store: ObjectStore, files: CachedFiles, home: CacheDirectory) -> None:
+        self._store, self._files, self._home = store, files, home
+
+    def begin(
+        self, wanted: Sequence[Wanted], stored: Mapping[Partition, StoredLog], now_ms: int
+    ) -> dict[Partition, Log]:
+        """Return logs with what their segments hold.
+
+        Raises StorageError and ObjectStoreError.
+        """
+        return {
+            one.key: self._begin(one, stored.get(one.key, NOTHING), now_ms) for one in wanted
+        }
+
+    def _begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Log:
+        record = wanted.record
+        directory = self._home.begin_directory(record.name, wanted.number)
+        sealed = [row for row in stored.segments if not row.is_open]
+        for row in sealed:
+            for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX, KEYS):
+                remote = remote_file(self._store, row, kind)
+                if remote is not None:
+                    self._files.add_remote(directory / (file_name(row.base_offset) + kind), remote)
+        if sealed:
+            last = sealed[-1]
+            end_offset = last.next_offset
+            for kind, name in ((SNAPSHOT, file_name(end_offset) + SNAPSHOT), (EPOCHS, FILE_NAME)):
+                data = self._read(last, kind)
+                if data is not None:
+                    self._files.write_bytes(directory / name, data)
+        else:
+            end_offset = stored.stored_offset
+        opened = [row for row in stored.segments if row.is_open]
+        if opened:
+            end_offset = opened[0].base_offset
+        identity = LogIdentity(record.name, wanted.number, record.topic_id)
+        log = self._home.load_log(identity, wanted.config, end_offset, now_ms)
+        for row in opened:
+            batches = memoryview(read_packed_file(self._store, row.key, packed_segment(row), LOG))
+            for position, header in whole_batches(batches):
+                batch = batches[position : position + header.size_bytes]
+                append_copied(log, header, batch, now_ms, may_roll=False)
+        return log
+
+    def _read(self, row: SegmentRow, kind: str) -> bytes | None:
+        segment = packed_segment(row)
+        if kind not in segment.files:
+            return None
+        return read_packed_file(self._store, row.key, segment, kind)
+
+    def append(
+        self, built: Mapping[Partition, Log], some: Sequence[tuple[Run, memoryview]], now_ms: int
+    ) -> None:
+        """Append committed batches. Raises DiskFailure, and BucketFailure if some are missing."""
+        for run, batches in some:
+            log = built[run.partition]
+            for position, header in whole_batches(batches):
+                end_offset = log.log_end_offset
+                if header.base_offset < end_offset:
+                    continue
+                if header.base_offset > end_offset and log.size_bytes:
+                    raise BucketFailure(
+                        f"{log.name}: the WAL lacks the records from offset {end_offset} to "
+                        f"{header.base_offset - 1}"
+                    )
+                batch = batches[position : position + header.size_bytes]
+                append_copied(log, header, batch, now_ms)
+
+    def finish(
+        self,
+        wanted: Sequence[Wanted],
+        built: dict[Partition, Log],
+        stored: Mapping[Partition, StoredLog],
+        now_ms: int,
+    ) -> None:
+        """Let the logs begin where the catalog says, and continue in their leaders' epochs."""
+        for one in wanted:
+            log, start = built[one.key], stored.get(one.key, NOTHING).log_start_offset
+            if log.log_end_offset < start:  # all its records were deleted, and the WAL forgot them
+                identity = LogIdentity(log.topic, log.partition, log.topic_id)
+                self._home.begin_directory(log.topic, log.partition)
+                log = built[one.key] = self._home.load_log(identity, one.config, start, now_ms)
+            log.advance_start_offset(start)
+            log.leader_epoch = log.epochs[-1][0] if log.epochs else -1
+            log.raise_epoch(one.record.leaders[one.number].epoch)

@@ -1,0 +1,101 @@
+"""Frees the parts of the WAL that segments hold, and deletes objects that no row names.
+
+One broker does it: the one with the lowest node id. Two that do it at once harm nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from odradek.broker.catalog.garbage_rows import due_garbage, forget_garbage
+from odradek.broker.catalog.lines import Line
+from odradek.broker.catalog.wal_trimming import Trimmed, trim_wal
+from odradek.broker.errors import MetadataError
+from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared.bucket import Bucket
+from odradek.broker.wal.entries import DamagedEntry
+from odradek.storage.objects.store import ObjectStoreError
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 5.0
+_ENTRIES_AT_ONCE = 512
+_KEYS_AT_ONCE = 256
+# The WAL is freed from its begin: after so many entries that are needed, the rest waits.
+_NEEDED_MAX = 2 * _ENTRIES_AT_ONCE
+
+
+class Janitor:
+    """Owned by the event loop."""
+
+    def __init__(
+        self, bucket: Bucket, line: Line, delay_ms: Callable[[], int], is_due: Callable[[], bool]
+    ) -> None:
+        """`delay_ms` returns the age of garbage to delete; `is_due` whether it is this broker's."""
+        self._bucket, self._line = bucket, line
+        self._delay_ms, self._is_due = delay_ms, is_due
+        self._task: asyncio.Task[None] | None = None
+        # The reason why nothing can be freed, "" while it can.
+        self.problem = ""
+
+    def start(self) -> None:
+        """Begin to look now and then."""
+        self._task = start_task("free the WAL", self._run())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def free_wal(self) -> int:
+        """Free entries of the WAL; return their bytes. Raises MetadataError and DamagedEntry."""
+        place: int | None = -1
+        freed_bytes = needed = 0
+        while place is not None and needed < _NEEDED_MAX:
+            work = partial(self._trim, place)
+            trimmed = await self._line.touch(work)
+            freed_bytes += trimmed.freed_bytes
+            needed = needed + trimmed.count if not trimmed.freed_count else 0
+            place = trimmed.place
+        return freed_bytes
+
+    async def delete_garbage(self) -> int:
+        """Delete objects; return their number. Raises MetadataError and ObjectStoreError."""
+        loop, count = asyncio.get_running_loop(), 0
+        while True:
+            keys = await self._line.touch(self._due)
+            if not keys:
+                return count
+            await loop.run_in_executor(self._bucket.reads, self._bucket.store.delete, keys)
+            await self._line.touch(partial(forget_garbage, keys=keys))
+            count += len(keys)
+
+    # --- parts -----------------------------------------------------------------------------
+
+    def _trim(self, place: int, connection: Connection) -> Trimmed:
+        return trim_wal(connection, self._line.engine, place, _ENTRIES_AT_ONCE)
+
+    def _due(self, connection: Connection) -> list[str]:
+        return due_garbage(connection, self._line.engine, self._delay_ms(), _KEYS_AT_ONCE)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not self._is_due():
+                continue
+            try:
+                freed_bytes = await self.free_wal()
+                count = await self.delete_garbage()
+            except (MetadataError, ObjectStoreError, DamagedEntry) as error:
+                if str(error) != self.problem:
+                    logger.error("could not free the WAL, tries again: %s", error)
+                self.problem = str(error)
+            else:
+                self.problem = ""
+                if freed_bytes or count:
+                    logger.info("freed wal_bytes=%d, deleted objects=%d", freed_bytes, count)

@@ -1,0 +1,108 @@
+"""Packs parts of shared logs into objects, and finds their files there again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odradek.broker.catalog.segment_rows import SegmentRow
+from odradek.broker.ids import Partition
+from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.log import Log
+from odradek.storage.objects.packs import EPOCHS, FilePart, OpenPack, PackedSegment
+from odradek.storage.objects.remote_files import RemoteFile
+from odradek.storage.objects.store import ObjectStore
+from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment of a log, or its begin up to an offset; with the log's epochs then."""
+
+    key: Partition
+    log: Log
+    segment: Segment
+    next_offset: int
+    epochs: Sequence[tuple[int, int]]
+    is_open: bool
+
+
+def pack(
+    store: ObjectStore, fs: FileSystem, key: str, parts: Sequence[Part], now_ms: int
+) -> list[SegmentRow]:
+    """Upload parts as one object; return their rows. It waits: call it in a thread.
+
+    Raises ObjectStoreError and StorageError.
+    """
+    made = OpenPack()
+    rows = []
+    for part in parts:
+        segment = part.segment
+        packed = made.add(
+            part.key, segment.base_offset, part.next_offset, _sources(fs, part)
+        )
+        rows.append(
+            SegmentRow(
+                partition=part.key,
+                base_offset=segment.base_offset,
+                next_offset=part.next_offset,
+                key=key,
+                position=packed.position,
+                files=packed.table(),
+                size_bytes=packed.files[LOG].size_bytes,
+                max_timestamp=NO_TIMESTAMP if part.is_open else segment.max_timestamp,
+                first_timestamp=_first_timestamp(segment),
+                created_ms=now_ms,
+                is_open=part.is_open,
+            )
+        )
+    store.create(key, made.object())
+    return rows
+
+
+def _first_timestamp(segment: Segment) -> int:
+    found = segment.first_timestamp()
+    return NO_TIMESTAMP if found is None else found
+
+
+def _sources(fs: FileSystem, part: Part) -> dict[str, Buffer | FilePart]:
+    segment = part.segment
+    if part.is_open:
+        return {LOG: FilePart(segment.log.hold(), segment.position_of(part.next_offset))}
+    found: dict[str, Buffer | FilePart] = {LOG: FilePart(segment.log.hold(), segment.size_bytes)}
+    for kind in (INDEX, TIME_INDEX, TXN_INDEX, KEYS):
+        path = segment.path(kind)
+        if fs.exists(path):
+            found[kind] = fs.read_bytes(path)
+    snapshot = part.log.producers.snapshot_path(part.next_offset)
+    if fs.exists(snapshot):
+        found[SNAPSHOT] = fs.read_bytes(snapshot)
+    epochs = [f"{epoch} {start}" for epoch, start in part.epochs if start < part.next_offset]
+    found[EPOCHS] = "\n".join(["0", str(len(epochs)), *epochs, ""]).encode()
+    return found
+
+
+def packed_segment(row: SegmentRow) -> PackedSegment:
+    """Return the files of a row. Raises DamagedPack."""
+    return PackedSegment.of_table(
+        row.partition, row.base_offset, row.next_offset, row.position, row.files
+    )
+
+
+def remote_file(store: ObjectStore, row: SegmentRow, kind: str) -> RemoteFile | None:
+    """Return the place of a file of a segment; None if it has no such file."""
+    found = packed_segment(row).files.get(kind)
+    if found is None:
+        return None
+    return RemoteFile(
+        store, row.key, found.position, found.size_bytes, found.crc, row.created_ms
+    )
+
+
+def remote_log(store: ObjectStore, row: SegmentRow) -> RemoteFile:
+    """Return the place of a segment's batches."""
+    found = remote_file(store, row, LOG)
+    assert found is not None, "each segment has one"
+    return found
