@@ -120,6 +120,8 @@ class Clustering:
         )
         self._membership = broker.membership = made
         made.start(self._joined_at)
+        if self._sharing is not None:
+            broker.stopping.push_async_callback(self._sharing.close)
         broker.stopping.push_async_callback(made.stop)
         if self._sharing is not None:
             shared = self._sharing.logs
@@ -128,8 +130,10 @@ class Clustering:
             broker.partitions.on_log.append(shared.adopt)
             shared.on_committed = broker.purgatory.appended
             shared.on_lost, made.on_joined = made.lose, shared.begin
+            self._sharing.uploads.on_failed = broker.disks.take_offline
             self._sharing.janitor.start()
-            broker.stopping.push_async_callback(self._sharing.close)
+            # Before the session is left: nothing is committed after that.
+            broker.stopping.push_async_callback(shared.drain)
 
     async def _remove_moved(self, metadata: Metadata) -> None:
         """Remove the files of partitions that another host has: the last stop came first."""

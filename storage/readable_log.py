@@ -6,14 +6,15 @@ mutated, so that a thread can take it and read without a lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
 from odradek.protocol.batches import BatchHeader
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.errors import DiskFailure, OffsetOutOfRange, StorageError
+from odradek.storage.errors import DiskFailure, NotCached, OffsetOutOfRange, StorageError
 from odradek.storage.producers import ProducerStates
 from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
 from odradek.storage.segment import Segment, Slice
@@ -161,7 +162,10 @@ class ReadableLog:
         segments = self.segments
         for at in range(segment_index(segments, offset), len(segments)):
             segment = segments[at]
-            found = segment.locate(offset, may_wait=may_wait)
+            try:
+                found = segment.locate(offset, may_wait=may_wait)
+            except NotCached as error:
+                raise NotCached(partial(_warm, error.warm, segments[at:], offset)) from None
             if found is None:  # compaction left nothing at or after the offset here
                 continue
             position, first_size = found
@@ -212,3 +216,14 @@ class ReadableLog:
         Damaged parts are logged and left out.
         """
         return replay(self.segments, start_offset)
+
+
+def _warm(warm: Callable[[], object], segments: Sequence[Segment], offset: int) -> None:
+    """Read all that it takes to find an offset; of the bucket, that may be many segments.
+
+    Raises StorageError.
+    """
+    warm()
+    for segment in segments:
+        if not segment.log.is_fixed or segment.locate(offset) is not None:
+            return

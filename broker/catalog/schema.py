@@ -7,6 +7,8 @@
     change          the rows that each change concerned, for the brokers that follow
     session         one row per life of a broker
     wal_entry       the committed entries of the WAL, see wal_rows.py
+    segment         the segments of shared partitions in the bucket, see segment_rows.py
+    garbage         objects that perhaps no row names any more, see garbage_rows.py
     origin          the log directories and the image with which the catalog began, if it did
     export          the hosts that have taken the metadata back; nobody uses the catalog then
 
@@ -15,7 +17,7 @@ A released script is never changed; a later one is added.
 
 from __future__ import annotations
 
-from odradek.broker.catalog import wal_rows
+from odradek.broker.catalog import segment_rows, wal_rows
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.schema import MIGRATIONS as METADATA
@@ -81,7 +83,7 @@ MIGRATIONS = (
     """,
     # The number of the moves of a partition: each new target counts.
     "ALTER TABLE partition ADD COLUMN move INTEGER NOT NULL DEFAULT 0;",
-    wal_rows.TABLES,
+    wal_rows.TABLES + segment_rows.TABLES,
 )
 
 

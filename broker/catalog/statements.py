@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.registrations import unregister
+from odradek.broker.catalog.segment_rows import remove_topics
 from odradek.broker.catalog.sessions import open_sessions
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
@@ -54,6 +56,11 @@ class CatalogStatements(Statements):
                 "SELECT count(*) FROM partition WHERE topic_id = ?", (record.topic_id,)
             )
             self._add_partitions(record, present)
+
+    def delete_topics(self, topic_ids: Sequence[bytes], engine: Engine) -> None:
+        """Remove topics with the rows of their segments."""
+        remove_topics(self._connection, engine, topic_ids)
+        self.finish_deletion(topic_ids)
 
     def finish_deletion(self, topic_ids: Sequence[bytes]) -> None:
         """Remove topics, their settings and their leaders; note the hosts with their files."""

@@ -312,7 +312,8 @@ class CatalogStore:
             await self._delete(left)
 
     async def _delete(self, topic_ids: Sequence[bytes]) -> None:
-        await self._change(lambda to: to.finish_deletion(topic_ids), map(changes.topic, topic_ids))
+        gone = map(changes.topic, topic_ids)
+        await self._change(lambda to: to.delete_topics(topic_ids, self._engine), gone)
 
     async def enlarge_topics(self, enlarged: Sequence[TopicRecord]) -> None:
         await self._change(

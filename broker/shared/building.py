@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from odradek.broker.ids import Partition
 from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog
+from odradek.broker.ids import Partition
 from odradek.broker.shared.packing import packed_segment, remote_file
 from odradek.broker.topics.states import Wanted
 from odradek.broker.wal.entries import Run

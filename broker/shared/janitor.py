@@ -35,7 +35,7 @@ class Janitor:
     def __init__(
         self, bucket: Bucket, line: Line, delay_ms: Callable[[], int], is_due: Callable[[], bool]
     ) -> None:
-        """`delay_ms` returns the age of garbage to delete; `is_due` whether it is this broker's."""
+        """`delay_ms` returns the age of garbage to delete, `is_due` whether this broker looks."""
         self._bucket, self._line = bucket, line
         self._delay_ms, self._is_due = delay_ms, is_due
         self._task: asyncio.Task[None] | None = None

@@ -105,8 +105,8 @@ class SharedLogs:
         """Return a future of the time when producers may append more; None if they may now."""
         return self.wal.room()
 
-    async def close(self) -> None:
-        """Commit all that was appended, unless the session is closed, and end."""
+    async def drain(self) -> None:
+        """Commit all that was appended, unless the session is closed."""
         if self._wal is not None:
             try:
                 await asyncio.wait_for(self._wal.close(), _DRAIN_S)
@@ -168,7 +168,8 @@ class SharedLogs:
             return [as_offline(one, lost) for one in wanted]
         for key, log in built.items():
             log.recovery_point = log.log_end_offset
-            log.uncommitted = Uncommitted(partial(self.wal.add, key))
+            exchange = partial(self._uploads.exchange, log)
+            log.uncommitted = Uncommitted(partial(self.wal.add, key), exchange)
             self._uploads.track(key, log, stored.get(key, NOTHING), sizes[key])
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
         self._logs = in_use | built

@@ -11,7 +11,8 @@ from odradek.broker.shared.bucket import Bucket, wal_limits
 from odradek.broker.shared.building import Builder
 from odradek.broker.shared.janitor import Janitor
 from odradek.broker.shared.logs import SharedLogs
-from odradek.broker.shared.uploads import StoringLimits, Uploads
+from odradek.broker.shared.tails import StoringLimits
+from odradek.broker.shared.uploads import Uploads
 from odradek.config.object_store import ObjectStoreConfig
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.files import FileSystem
@@ -57,8 +58,7 @@ class Sharing:
         )
 
     async def close(self) -> None:
-        """Commit all that was appended, unless the session is closed, and end."""
-        await self.logs.close()
+        """End; nothing may be opened or stored any more."""
         await self.janitor.close()
         await self.uploads.close()
         for line in self._lines:

@@ -1,9 +1,9 @@
 """Stores the logs of shared partitions in the bucket, so that the WAL can forget them.
 
     sealed     a sealed segment is uploaded as its files are, once all of it is committed
-    due        the WAL has much of a log, or has had it for long: its active segment is sealed if it
-               is large, and else uploaded up to the high watermark, which the next upload of it
-               replaces
+    due        the WAL has much of a log, or has had it for long: its active segment is sealed if
+               it is large, and else uploaded up to the high watermark; the next upload of it
+               replaces that
     started    the log start offset is raised in the catalog, and segments below it are garbage
 
 Small segments share an object.
@@ -18,9 +18,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from odradek.broker.catalog.segment_rows import (
     SegmentRow,
     StoredLog,
     add_segments,
+    exchange_segments,
     raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
@@ -40,82 +40,18 @@ from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.packing import Part, pack, remote_log
-from odradek.storage.errors import StorageError
+from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, grouped
+from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStoreError
+from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
-# A segment of this size has an object of its own; smaller ones share one of about this size.
-_PACK_BYTES = 16 << 20
-# A segment that is larger is sealed. It is in memory while it is uploaded.
-_SEGMENT_BYTES_MAX = 64 << 20
-# An active segment is uploaded again as a whole. It is sealed if it has grown by less than a
-# quarter since.
-_GROWTH_MIN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StoringLimits:
-    """The bytes that only the WAL has, and the time for which it does, before logs are stored."""
-
-    wal_bytes: int = 256 << 20
-    wal_age_s: float = 600.0
-
-
-@dataclass(slots=True, eq=False)
-class Tail:
-    """The end of a shared log that only the WAL has; the catalog's view of the log."""
-
-    key: Partition
-    log: Log
-    stored_offset: int
-    start_offset: int
-    # The upload of a segment that was not sealed then: its base offset and size.
-    open_base: int = -1
-    open_bytes: int = 0
-    size_bytes: int = 0
-    since_s: float = 0.0
-
-    @property
-    def is_due_to_seal(self) -> bool:
-        """Whether the active segment is to be sealed rather than uploaded as it is."""
-        size = self.log.active.size_bytes
-        has_grown_little = (size - self.open_bytes) * _GROWTH_MIN < self.open_bytes
-        is_again = self.open_base == self.log.active.base_offset
-        return size >= _PACK_BYTES or (is_again and has_grown_little)
-
-    @property
-    def has_sealed(self) -> bool:
-        """Whether a sealed segment is not stored."""
-        return self.log.active.base_offset > self.stored_offset
-
-    def parts(self, *, with_active: bool) -> Iterator[Part]:
-        """Iterate over the parts of segments that are to be uploaded, all of them committed."""
-        log, end = self.log, self.log.high_watermark
-        for segment, following in itertools.pairwise(log.segments):
-            next_offset = following.base_offset
-            is_wanted = next_offset > self.stored_offset or segment.base_offset == self.open_base
-            if is_wanted and next_offset <= end:
-                yield Part(self.key, log, segment, next_offset, log.epochs, is_open=False)
-        active = log.active
-        if with_active and end > max(self.stored_offset, active.base_offset):
-            yield Part(self.key, log, active, end, log.epochs, is_open=True)
-
-    def stored(self, row: SegmentRow, now_s: float) -> None:
-        """Note that the catalog has a row."""
-        before = self.open_bytes if row.base_offset == self.open_base else 0
-        self.size_bytes = max(self.size_bytes - (row.size_bytes - before), 0)
-        self.stored_offset = max(self.stored_offset, row.next_offset)
-        self.since_s = now_s
-        if row.is_open:
-            self.open_base, self.open_bytes = row.base_offset, row.size_bytes
-        elif row.base_offset == self.open_base:
-            self.open_base, self.open_bytes = -1, 0
 
 
 class Uploads:
@@ -144,6 +80,8 @@ class Uploads:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        # Called with a log that is no longer like its segments in the bucket.
+        self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         # The reason why nothing can be stored, "" while it can.
         self.problem = ""
 
@@ -160,6 +98,7 @@ class Uploads:
         """Begin to store a log that was opened, of which the WAL had `size_bytes`."""
         tail = Tail(key, log, stored.stored_offset, stored.log_start_offset)
         for row in stored.segments:
+            tail.rows[row.base_offset] = row
             if row.is_open:
                 tail.open_base, tail.open_bytes = row.base_offset, row.size_bytes
         self._tails[key] = tail
@@ -177,7 +116,7 @@ class Uploads:
             self._unstored[tail.key] = tail
         tail.size_bytes += size_bytes
         self.unstored_bytes += size_bytes
-        if log.active.size_bytes >= _SEGMENT_BYTES_MAX:
+        if log.active.size_bytes >= SEGMENT_BYTES_MAX:
             self._sealed[tail.key] = tail
             self._wake.set()
 
@@ -189,7 +128,7 @@ class Uploads:
             self._wake.set()
 
     async def raise_starts(self) -> None:
-        """Raise the log start offsets in the catalog to those of the logs. Raises MetadataError."""
+        """Let the catalog have the log start offsets. Raises MetadataError."""
         async with self._turn:
             starts = {
                 key: tail.log.log_start_offset
@@ -202,6 +141,8 @@ class Uploads:
                 tail = self._tails.get(key)
                 if tail is not None:
                     tail.start_offset = max(tail.start_offset, offset)
+                    tail.stored_offset = max(tail.stored_offset, offset)
+                    self._recount(tail, tail.size_bytes)
 
     async def close(self) -> None:
         """Stop; an upload that has begun is finished."""
@@ -236,9 +177,10 @@ class Uploads:
             self._forget(tail)
         sealed, self._sealed = self._sealed, {}
         for tail in sealed.values():
-            if tail.log.active.size_bytes >= _SEGMENT_BYTES_MAX:
+            if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
                 tail.log.roll(self._now_ms(), "the size of an object")
         await self._store(self._due(), sealed.values())
+        await self._adopt()
 
     def _forget(self, tail: Tail) -> None:
         del self._tails[tail.key]
@@ -273,46 +215,108 @@ class Uploads:
             if tail not in due:
                 parts += tail.parts(with_active=False)
         session = self._session
-        for group in _grouped(parts):
+        for group in grouped(parts):
             await self._upload(group, session)
         for tail in (*due, *sealed):
             if tail.has_sealed and not tail.log.is_closed:  # its end is not committed yet
                 self._sealed[tail.key] = tail
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
-        key = f"segments/{session:010d}/{next(self._numbers):012d}"
-        now_ms = self._now_ms()
-        rows = await self._loop.run_in_executor(
-            self._thread, pack, self._bucket.store, self._files, key, parts, now_ms
-        )
+        rows = await self._pack(parts, session)
         await self._commit(partial(_add, rows=rows, session=session))
         now_s = self._loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
             if tail is not None and tail.log is part.log:
                 self._note(tail, row, now_s)
-        adopted = [(part, row) for part, row in zip(parts, rows, strict=True) if not row.is_open]
-        await self._loop.run_in_executor(self._thread, self._adopt, adopted)
+
+    async def _pack(self, parts: Sequence[Part], session: int) -> list[SegmentRow]:
+        key = f"segments/{session:010d}/{next(self._numbers):012d}"
+        store, now_ms = self._bucket.store, self._now_ms()
+        return await self._loop.run_in_executor(
+            self._thread, pack, store, self._files, key, parts, now_ms
+        )
 
     def _note(self, tail: Tail, row: SegmentRow, now_s: float) -> None:
         before = tail.size_bytes
         tail.stored(row, now_s)
+        self._recount(tail, before)
+        if not row.is_open:
+            tail.kept.add(row.base_offset)
+
+    def _recount(self, tail: Tail, before_bytes: int) -> None:
         if tail.stored_offset >= tail.log.high_watermark:
             tail.size_bytes = 0
-        self.unstored_bytes -= before - tail.size_bytes
+        self.unstored_bytes -= before_bytes - tail.size_bytes
         self._unstored.pop(tail.key, None)
         if tail.size_bytes:
             self._unstored[tail.key] = tail
 
-    def _adopt(self, stored: Sequence[tuple[Part, SegmentRow]]) -> None:
-        """Let the files of stored segments be dropped from the disk; runs in a thread."""
-        for part, row in stored:
-            segment = part.segment
+    async def _adopt(self) -> None:
+        """Let the files of stored segments be dropped from the disk."""
+        found = [
+            (tail, segment, tail.rows[segment.base_offset])
+            for tail in self._tails.values()
+            if tail.kept
+            for segment in tail.log.segments[:-1]
+            if segment.base_offset in tail.kept and not segment.suffix
+        ]
+        if found:
+            await self._loop.run_in_executor(self._thread, self._adopt_all, found)
+
+    def _adopt_all(self, found: Sequence[tuple[Tail, Segment, SegmentRow]]) -> None:
+        for tail, segment, row in found:
+            tail.kept.discard(segment.base_offset)
             try:
                 self._files.adopt(segment.log.path, remote_log(self._bucket.store, row))
             except StorageError as error:
-                if not part.log.is_closed and segment in part.log.segments:
+                if not tail.log.is_closed and segment in tail.log.segments:
                     logger.error("kept a stored segment on the disk: %s", error)
+
+    # --- cleaned segments --------------------------------------------------------------------
+
+    def exchange(
+        self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> Callable[[StorageError], None]:
+        """Exchange stored segments for cleaned ones; a thread of the cleaner waits here.
+
+        Returns the function to call if the log does not follow. Raises StaleSegments and
+        BucketFailure.
+        """
+        work = self._exchange(log, old, new)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except (MetadataError, ObjectStoreError) as error:
+            raise BucketFailure(f"{log.name}: {error}") from error
+        return partial(self.on_failed, log)
+
+    async def _exchange(
+        self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> None:
+        async with self._turn:
+            tail, session = self._tails.get((log.topic_id, log.partition)), self._session
+            if tail is None or tail.log is not log or log.is_closed:
+                raise StaleSegments(f"{log.name}: it is no longer led by this broker")
+            await self._store((), [tail])
+            replaced = [tail.rows.get(one.base_offset) for one in old]
+            rows = [one for one in replaced if one is not None and not one.is_open]
+            if len(rows) < len(old):
+                raise StaleSegments(f"{log.name}: not all segments are stored")
+            ends = [one.base_offset for one in new[1:]] + [rows[-1].next_offset]
+            parts = [
+                Part(tail.key, log, one, end, log.epochs, is_open=False)
+                for one, end in zip(new, ends, strict=True)
+            ]
+            made = await self._pack(parts, session)
+            keys = [(one.base_offset, one.key) for one in rows]
+            change = partial(_replace, key=tail.key, old=keys, new=made, session=session)
+            await self._commit(change)
+            for one in rows:
+                del tail.rows[one.base_offset]
+                tail.kept.discard(one.base_offset)
+            for row in made:
+                tail.rows[row.base_offset] = row
+                tail.kept.add(row.base_offset)
 
     async def _commit(self, work: Callable[[Connection, Engine], T]) -> T:
         """Change the catalog; repeat that until there is an answer."""
@@ -340,21 +344,12 @@ def _raise(
     raise_log_start(connection, engine, session, starts)
 
 
-def _grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:
-    """Yield parts that share an object."""
-    group: list[Part] = []
-    size_bytes = 0
-    for part in parts:
-        size = part.segment.size_bytes
-        if size >= _PACK_BYTES:
-            yield [part]
-            continue
-        group.append(part)
-        size_bytes += size
-        if size_bytes >= _PACK_BYTES:
-            yield group
-            group, size_bytes = [], 0
-    if group:
-        yield group
-
-
+def _replace(
+    connection: Connection,
+    engine: Engine,
+    key: Partition,
+    old: Sequence[tuple[int, str]],
+    new: Sequence[SegmentRow],
+    session: int,
+) -> None:
+    exchange_segments(connection, engine, session, key, old, new)

@@ -14,7 +14,7 @@ from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.runtime.inspection import Inspection, LogSource, inspect_all
 from odradek.cleaner.runtime.progress import CleanerOffsets, Progress, Running
 from odradek.cleaner.runtime.resources import Resources
-from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
@@ -132,17 +132,24 @@ class Worker:
         )
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
-            exchange = self._ask(self._scheduler.propose, running, old, new)
-            carry_out(
-                exchange.sync,  # here: the loop does not wait for the disk
-                step=partial(self._ask, exchange.step),
-                undo=partial(self._ask, exchange.undo),
-            )
+            shared = running.log.uncommitted
+            give_up = None if shared is None else shared.exchange(old, new)
+            try:
+                exchange = self._ask(self._scheduler.propose, running, old, new)
+                carry_out(
+                    exchange.sync,  # here: the loop does not wait for the disk
+                    step=partial(self._ask, exchange.step),
+                    undo=partial(self._ask, exchange.undo),
+                )
+            except StorageError as error:
+                if give_up is not None:
+                    self._ask(give_up, error)
+                raise
 
         try:
             result = clean(
                 running.job,
-                fs=resources.fs,
+                fs=running.log.active.fs,
                 random_below=resources.random_below,
                 clock_ms=resources.clock_ms,
                 before_io=pace.before_io,

@@ -163,7 +163,7 @@ async def test_records_are_readable_once_they_are_committed(
 ) -> None:
     async with cluster(tmp_path, catalog_url, 1) as (one,):
         await create(one, "t", 1)
-        backend = one._cluster._shared.wal._backend  # type: ignore[union-attr]
+        backend = one._cluster._sharing.logs.wal._backend  # type: ignore[union-attr]
         commit, may_commit = backend.commit, asyncio.Event()
 
         async def wait(first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
@@ -201,8 +201,8 @@ async def test_producers_wait_while_the_catalog_takes_no_entries(
     }
     async with cluster(tmp_path, catalog_url, 1, settings) as (one,):
         await create(one, "t", 1)
-        shared = one._cluster._shared
-        assert shared is not None
+        assert one._cluster._sharing is not None
+        shared = one._cluster._sharing.logs
         backend = shared.wal._backend
         commit, may_commit = backend.commit, asyncio.Event()
 

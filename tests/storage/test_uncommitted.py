@@ -26,7 +26,7 @@ class SharedPartition:
     def __init__(self) -> None:
         self.partition: Partition = new_partition()
         self.log = self.partition.log
-        self.log.uncommitted = Uncommitted(self._add)
+        self.log.uncommitted = Uncommitted(self._add, lambda old, new: print)
         self.log.on_stable = lambda log: self.stable.append(log.last_stable_offset)
         self.added: list[tuple[bytes, int, int]] = []
         self.stable: list[int] = []

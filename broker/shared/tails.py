@@ -1,0 +1,102 @@
+"""The ends of shared logs that only the WAL has, and the parts of them that are to be stored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from odradek.broker.catalog.segment_rows import SegmentRow
+from odradek.broker.ids import Partition
+from odradek.broker.shared.packing import Part
+from odradek.storage.log import Log
+
+# A segment of this size has an object of its own; smaller ones share one of about this size.
+_PACK_BYTES = 16 << 20
+# A segment that is larger is sealed. It is in memory while it is uploaded.
+SEGMENT_BYTES_MAX = 64 << 20
+# An active segment is uploaded again as a whole. It is sealed if it has grown by less than a
+# quarter since.
+_GROWTH_MIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StoringLimits:
+    """The bytes that only the WAL has, and the time for which it does, before logs are stored."""
+
+    wal_bytes: int = 256 << 20
+    wal_age_s: float = 600.0
+
+
+@dataclass(slots=True, eq=False)
+class Tail:
+    """The end of a shared log that only the WAL has; the catalog's view of the log."""
+
+    key: Partition
+    log: Log
+    stored_offset: int
+    start_offset: int
+    # The upload of a segment that was not sealed then: its base offset and size.
+    open_base: int = -1
+    open_bytes: int = 0
+    size_bytes: int = 0
+    since_s: float = 0.0
+    # The catalog's rows, by base offset.
+    rows: dict[int, SegmentRow] = field(default_factory=dict)
+    # The segments whose files the disk has without need.
+    kept: set[int] = field(default_factory=set)
+
+    @property
+    def is_due_to_seal(self) -> bool:
+        """Whether the active segment is to be sealed rather than uploaded as it is."""
+        size = self.log.active.size_bytes
+        has_grown_little = (size - self.open_bytes) * _GROWTH_MIN < self.open_bytes
+        is_again = self.open_base == self.log.active.base_offset
+        return size >= _PACK_BYTES or (is_again and has_grown_little)
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether a sealed segment is not stored."""
+        return self.log.active.base_offset > self.stored_offset
+
+    def parts(self, *, with_active: bool) -> Iterator[Part]:
+        """Iterate over the parts of segments that are to be uploaded, all of them committed."""
+        log, end = self.log, self.log.high_watermark
+        for segment, following in itertools.pairwise(log.segments):
+            next_offset = following.base_offset
+            is_wanted = next_offset > self.stored_offset or segment.base_offset == self.open_base
+            if is_wanted and next_offset <= end:
+                yield Part(self.key, log, segment, next_offset, log.epochs, is_open=False)
+        active = log.active
+        if with_active and end > max(self.stored_offset, active.base_offset):
+            yield Part(self.key, log, active, end, log.epochs, is_open=True)
+
+    def stored(self, row: SegmentRow, now_s: float) -> None:
+        """Note that the catalog has a row."""
+        before = self.open_bytes if row.base_offset == self.open_base else 0
+        self.size_bytes = max(self.size_bytes - (row.size_bytes - before), 0)
+        self.stored_offset = max(self.stored_offset, row.next_offset)
+        self.since_s = now_s
+        self.rows[row.base_offset] = row
+        if row.is_open:
+            self.open_base, self.open_bytes = row.base_offset, row.size_bytes
+        elif row.base_offset == self.open_base:
+            self.open_base, self.open_bytes = -1, 0
+
+
+def grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:
+    """Yield parts that share an object."""
+    group: list[Part] = []
+    size_bytes = 0
+    for part in parts:
+        size = part.segment.size_bytes
+        if size >= _PACK_BYTES:
+            yield [part]
+            continue
+        group.append(part)
+        size_bytes += size
+        if size_bytes >= _PACK_BYTES:
+            yield group
+            group, size_bytes = [], 0
+    if group:
+        yield group

@@ -1,0 +1,282 @@
+"""Shared logs in the bucket: stored as segments, read back by any broker, cleaned and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.composition import Broker
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import Record, encode_batch, iterate_batches
+from odradek.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.storage.log import Log
+from tests.broker.live import client, create, on_uvloop, until
+from tests.broker.test_cluster import SLOW, known_everywhere
+from tests.broker.test_shared_topics import close_out, cluster, leader_of, produce, served_by_others
+from tests.support.requests import fetching, listing_offsets
+
+# Records go into segments, and segments into the bucket, as soon as possible.
+EAGER = {
+    **SLOW,
+    "odradek.wal.checkpoint.ms": "1",
+    "odradek.object.delete.delay.ms": "0",
+    "log.retention.check.interval.ms": "100",
+    "log.initial.task.delay.ms": "0",
+}
+SMALL = {"internal.segment.bytes": "1000", "file.delete.delay.ms": "0"}
+
+
+def keyed(key: bytes, value: bytes | None, timestamp: int = 1) -> bytes:
+    """Encode a batch of one record."""
+    return encode_batch([Record(0, timestamp, key, value)])
+
+
+async def records(broker: Broker, partition: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return the offset, key and value of all records, as a consumer reads them."""
+    found, offset = [], (await bounds(broker, partition))[0]
+    async with client(broker) as there:
+        while True:
+            answer = await there.ask(
+                fetching("t", offset, partition=partition, wait_ms=0), version=12
+            )
+            assert answer.responses, answer
+            (part,) = answer.responses[0].partitions
+            assert not part.error_code
+            data = part.records or b""
+            before = offset
+            for at, header in iterate_batches(data):
+                if at + header.size_bytes > len(data):
+                    break
+                for one in decode_records(data[at : at + header.size_bytes]):
+                    if one.offset >= before:
+                        found.append((one.offset, one.key, one.value))
+                offset = header.next_offset
+            if offset == before:
+                return found
+
+
+async def bounds(broker: Broker, partition: int = 0) -> tuple[int, int]:
+    """Return the first and the last offset."""
+    async with client(broker) as there:
+        found = [
+            (await there.ask(listing_offsets({"t": [partition]}, at), version=7))
+            .topics[0].partitions[0].offset
+            for at in (-2, -1)
+        ]  # fmt: skip
+        return found[0], found[1]
+
+
+def log_of(broker: Broker, partition: int = 0) -> Log:
+    topic = broker.topics.get("t")
+    assert topic is not None
+    log = topic.log(partition)
+    assert log is not None
+    return log
+
+
+async def stored(broker: Broker, partition: int = 0) -> None:
+    """Wait until the bucket has all that is committed."""
+    log = log_of(broker, partition)
+    assert broker._cluster._sharing is not None
+    tails = broker._cluster._sharing.uploads._tails
+    tail = tails[log.topic_id, partition]
+    await until(lambda: tail.stored_offset == log.high_watermark)
+
+
+async def free(broker: Broker) -> None:
+    """Free the WAL, and delete garbage."""
+    assert broker._cluster._sharing is not None
+    await broker._cluster._sharing.janitor.free_wal()
+    await broker._cluster._sharing.janitor.delete_garbage()
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with sqlite3.connect(path / "catalog.db") as database:
+        return database.execute(query).fetchall()
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite://{path / 'catalog.db'}"
+
+
+async def begin(brokers: Sequence[Broker], configs: dict[str, str] | None = None) -> Broker:
+    """Create a topic; return its leader."""
+    await create(brokers[0], "t", 1, {**SMALL, "retention.ms": "-1", **(configs or {})})
+    await known_everywhere(brokers, "t")
+    leader = leader_of(brokers)
+    assert leader is not None
+    return leader
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+@on_uvloop
+async def test_a_log_comes_back_from_its_segments_without_the_wal(
+    tmp_path: Path, count: int
+) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        former = await begin(brokers)
+        for at in range(count):
+            answer = await produce(former, keyed(b"k%d" % at, b"v" * 100, at))
+            assert answer.error_code == 0
+        await stored(former)
+        read = await records(former)
+        await free(former)
+        assert rows(tmp_path, "SELECT count(*) FROM wal_entry") == [(0,)]
+        before = log_of(former)
+        epochs, sizes = before.epochs, before.size_bytes
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        assert await records(leader) == read
+        log = log_of(leader)
+        assert (log.log_end_offset, log.size_bytes) == (count, sizes)
+        assert log.epochs[: len(epochs)] == epochs
+        (asked,) = [await produce(leader, keyed(b"more", b"v"))]
+        assert asked.base_offset == count
+        async with client(leader) as there:
+            listed = await there.ask(listing_offsets({"t": [0]}, count // 2), version=7)
+            assert listed.topics[0].partitions[0].offset == count // 2
+
+
+@on_uvloop
+async def test_producers_are_known_from_a_snapshot(tmp_path: Path) -> None:
+    def batch(at: int) -> bytes:
+        return encode_batch(
+            [Record(0, 1, b"k", b"v" * 100)], producer_id=7, producer_epoch=0, base_sequence=at
+        )
+
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        former = await begin(brokers)
+        for at in range(20):
+            assert (await produce(former, batch(at))).base_offset == at
+        await stored(former)
+        log_of(former).roll(0)
+        await until(lambda: rows(tmp_path, "SELECT count(*) FROM segment WHERE is_open") == [(0,)])
+        await free(former)
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        assert (await produce(leader, batch(19))).base_offset == 19
+        assert (await produce(leader, batch(20))).base_offset == 20
+
+
+@on_uvloop
+async def test_garbage_goes_and_nothing_else(tmp_path: Path) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        await begin([one])
+        for at in range(30):
+            await produce(one, keyed(b"k", b"%d" % at * 50))
+            await stored(one)
+        await free(one)
+        named = {key for (key,) in rows(tmp_path, "SELECT DISTINCT key FROM segment")}
+        bucket = tmp_path / "bucket"
+        there = {str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file()}
+        assert there == named
+        assert rows(tmp_path, "SELECT count(*) FROM garbage") == [(0,)]
+        read = await records(one)
+        assert [offset for offset, _, _ in read] == list(range(30))
+
+
+@on_uvloop
+async def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        former = await begin(brokers, {"segment.bytes": "1048576", "internal.segment.bytes": "300"})
+        for at in range(20):
+            await produce(former, keyed(b"k%d" % at, b"v" * 100))
+        async with client(former) as there:
+            asked = DeleteRecordsPartition(partition_index=0, offset=7)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
+            )
+            answer = await there.ask(request, version=2)
+            assert answer.topics[0].partitions[0].low_watermark == 7
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        assert await bounds(leader) == (7, 20)
+        assert [offset for offset, _, _ in await records(leader)] == list(range(7, 20))
+        # All of them, and the WAL forgets them, too.
+        async with client(leader) as there:
+            request.topics[0].partitions[0].offset = -1
+            answer = await there.ask(request, version=2)
+            assert answer.topics[0].partitions[0].low_watermark == 20
+        await free(leader)
+        await until(lambda: not former.problems())
+        await close_out(leader)
+        leader = await served_by_others(brokers, 0, leader)
+        assert await bounds(leader) == (20, 20)
+        assert (await produce(leader, keyed(b"k", b"v"))).base_offset == 20
+
+
+@on_uvloop
+async def test_retention_deletes_segments_for_good(tmp_path: Path) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        former = await begin(brokers, {"retention.bytes": "2000"})
+        for at in range(60):
+            await produce(former, keyed(b"k%d" % at, b"v" * 100))
+        await stored(former)
+        await until(lambda: log_of(former).size_bytes < 4000)
+        start, end = await bounds(former)
+        assert (start > 0, end) == (True, 60)
+        query = "SELECT log_start_offset FROM partition WHERE number = 0 AND log_start_offset > 0"
+        await until(lambda: rows(tmp_path, query) != [])
+        await free(former)
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        assert (await bounds(leader))[0] > 0
+        assert {offset for offset, _, _ in await records(leader)} >= set(range(50, 60))
+
+
+@on_uvloop
+async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> None:
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    settings = {**EAGER, "log.cleaner.backoff.ms": "50"}
+    async with cluster(tmp_path, url_of(tmp_path), 2, settings) as brokers:
+        former = await begin(brokers, configs)
+        for at in range(80):
+            assert (await produce(former, keyed(b"k%d" % (at % 5), b"%d" % at * 20))).error_code == 0
+        await until(lambda: log_of(former).size_bytes < 4000, 30)
+        await stored(former)
+
+        def is_settled() -> bool:
+            """Whether the catalog has the segments of the log."""
+            found = rows(tmp_path, "SELECT base_offset FROM segment WHERE NOT is_open ORDER BY 1")
+            bases = [one.base_offset for one in log_of(former).segments[:-1]]
+            return [base for (base,) in found] == bases
+
+        await until(is_settled)
+        read = await records(former)
+        assert {key: value for _, key, value in read} == {
+            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
+        }
+        await free(former)
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        found = await records(leader)
+        assert {key: value for _, key, value in found} == {key: value for _, key, value in read}
+        assert len(found) <= len(read)
+
+
+@on_uvloop
+async def test_a_deleted_topic_leaves_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        leader = await begin(brokers)
+        for at in range(30):
+            await produce(leader, keyed(b"k%d" % at, b"v" * 100))
+        await stored(leader)
+        await brokers[0].topics.delete([log_of(leader).topic_id])
+        await until(lambda: all(one.topics.get("t") is None for one in brokers))
+        await free(leader)
+        assert rows(tmp_path, "SELECT count(*) FROM segment") == [(0,)]
+        await until(lambda: rows(tmp_path, "SELECT count(*) FROM wal_entry") == [(0,)])
+        bucket = tmp_path / "bucket"
+        assert not [path for path in bucket.rglob("*") if path.is_file()]
+        for one in brokers:
+            assert not list((tmp_path / str(one.node_id) / "data").glob("odradek-cache.*/t-0"))
+        await asyncio.sleep(0)
