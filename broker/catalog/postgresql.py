@@ -89,6 +89,10 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
         """Run work that only reads."""
         return self._run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)
 
+    def exclude_changes(self, connection: Connection) -> None:
+        """Share the lock of `transact`."""
+        connection.execute("SELECT pg_advisory_xact_lock_shared(?)", (_LOCK,))
+
     def clock(self, connection: Connection) -> tuple[str, int]:
         """Return the time of the database's machine."""
         ((now_ms,),) = connection.execute(
