@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.catalog.garbage_rows import due_garbage
 from odradek.broker.catalog.segment_rows import (
     NotLed,
@@ -210,6 +211,32 @@ def test_changes_of_segments_and_of_the_metadata_never_wait_for_each_other_in_a_
 
     assert at_once(shelf.url, add, move, raise_starts) == [None] * 3
     assert {one.stored_offset for one in shelf.stored(*parts).values()} == {25}
+
+
+@pytest.mark.parametrize("way", ["segments", "wal", "metadata"])
+def test_a_broker_that_stands_still_in_a_transaction_loses_its_session(
+    new_database: str, way: str
+) -> None:
+    """PostgreSQL ends its transaction: the kernel goes on to answer for a stopped process."""
+    shelf, other = Shelf(new_database), Shelf(new_database)
+    shelf.create_topic(TOPIC, 2)
+    session = shelf.session()
+
+    def work(connection: Connection) -> None:
+        if way == "segments":
+            add_segments(connection, shelf.engine, session, [row(ONE, 0, 10, "a")])
+        elif way == "wal":
+            commit_entries(connection, session, 0, [NewRow(1, b"", b"x")])
+        other.close_session(session)
+
+    with pytest.raises(CatalogAway):
+        (shelf.engine.transact if way == "metadata" else shelf.touch)(work)
+    with pytest.raises(SessionClosed):
+        shelf.add(session, row(ONE, 0, 10, "a"))
+    assert shelf.stored(ONE)[ONE].segments == ()
+    assert shelf.engine.read(lambda to: entry_rows(to, -1, 10)) == []
+    shelf.engine.close()
+    other.engine.close()
 
 
 def test_the_wal_commits_beside_a_change_of_segments(new_database: str) -> None:
