@@ -45,6 +45,13 @@ class Engine(Protocol):
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads."""
 
+    def exclude_changes(self, connection: Connection) -> None:
+        """Keep `transact` out until this transaction of `touch` ends; others may do the same.
+
+        A check made after it stays true until the commit. It must be the first statement: a
+        transaction that has changed rows and then waits may be waited for itself.
+        """
+
     def clock(self, connection: Connection) -> tuple[str, int]:
         """Return the clock by which leases end, as its name and its time in milliseconds.
 

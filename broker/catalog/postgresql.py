@@ -25,6 +25,8 @@ T = TypeVar("T")
 _LOCK = 0x0D2A_DEC0
 # A database that answers nothing is given up after this time, not after the network's minutes.
 _TIMEOUT_MS = 3_000
+# A transaction whose broker stands still is ended before others give up waiting for its locks.
+_IDLE_MS = 2_000
 _DEFAULTS = {
     "connect_timeout": str(_TIMEOUT_MS // 1000),
     "tcp_user_timeout": str(_TIMEOUT_MS),
@@ -89,6 +91,10 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
         """Run work that only reads."""
         return self._run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)
 
+    def exclude_changes(self, connection: Connection) -> None:
+        """Share the lock of `transact`."""
+        connection.execute("SELECT pg_advisory_xact_lock_shared(?)", (_LOCK,))
+
     def clock(self, connection: Connection) -> tuple[str, int]:
         """Return the time of the database's machine."""
         ((now_ms,),) = connection.execute(
@@ -134,6 +140,7 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
         database = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
             database.execute(f"SET statement_timeout = {_TIMEOUT_MS}")
+            database.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_MS}")
             database.execute(_DURABLE)
         except psycopg.Error:
             database.close()
@@ -167,7 +174,11 @@ class _Translating:
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
         """Run a statement once for each row of values."""
-        if rows:
+        if len(rows) == 1:
+            self.execute(statement, rows[0])
+        elif rows:
+            # It may end with a Flush, after which PostgreSQL does not count the idle time before
+            # the next statement.
             self._database.cursor().executemany(_translated(statement), rows)
 
 

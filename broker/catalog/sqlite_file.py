@@ -54,6 +54,9 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
         """Run work that only reads."""
         return self._run("BEGIN", work)
 
+    def exclude_changes(self, connection: Connection) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
     def clock(self, connection: Connection) -> tuple[str, int]:
         """Return the machine's time since it was started; it never jumps."""
         return self._boot_id, int(time.clock_gettime(time.CLOCK_BOOTTIME) * _MS_PER_S)

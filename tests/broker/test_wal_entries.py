@@ -12,6 +12,7 @@ from odradek.broker.wal.entries import (
     Entry,
     OpenEntry,
     index_bytes,
+    read_ends,
     read_index,
     read_object_index,
 )
@@ -41,6 +42,7 @@ def test_an_object_gives_back_the_batches_of_each_partition_in_order(appends: Ap
     size = index_bytes(data[-FOOTER_BYTES:])
     runs = read_object_index(data[-FOOTER_BYTES - size :])
     assert runs == entry.runs == read_index(entry.index())
+    assert read_ends(entry.index()) == {one.partition: one.next_offset for one in runs}
     assert [one.partition for one in runs] == sorted({key for key, _, _ in appends})
     for run in runs:
         batches = [batch for key, batch, _ in appends if key == run.partition]
@@ -72,5 +74,6 @@ def test_a_short_or_damaged_index_of_the_catalog_is_noticed(
 ) -> None:
     index = sealed(appends).index()
     size = data.draw(st.integers(0, len(index)).filter(lambda size: size % 44))
-    with pytest.raises(DamagedEntry):
-        read_index(index[:size])
+    for read in (read_index, read_ends):
+        with pytest.raises(DamagedEntry):
+            read(index[:size])
