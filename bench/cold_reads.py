@@ -41,7 +41,7 @@ class Delayed:
     def read(self, key: str) -> bytes:
         return self._store.read(key)
 
-    def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
+    def read_range(self, key: str, position: int, size_bytes: int) -> Buffer:
         time.sleep(_REQUEST_S + size_bytes / _BYTES_PER_S)
         return self._store.read_range(key, position, size_bytes)
 

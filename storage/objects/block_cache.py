@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from odradek.storage.errors import NotCached, StorageError, StoreFailure
-from odradek.storage.files import File
-from odradek.storage.objects.remote_files import BlockFile, Claim, RemoteFile
+from odradek.storage.files import Buffer, File
+from odradek.storage.objects.remote_files import NOTHING, BlockFile, Claim, RemoteFile
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ class BlockCache:
         if position >= end:
             return b""
         self._note_use(file, position, end)
-        parts: list[bytes] = []
+        parts: list[Buffer] = []
         is_hit, at = True, position
         while at < end:
-            part = self._read_present(file, held, at, end)
+            part: Buffer = self._read_present(file, held, at, end)
             if not part:
                 is_hit = False
                 self._raise_failure(file, at // self._block_bytes)
@@ -124,7 +124,7 @@ class BlockCache:
         with self.lock:
             self.counters.hits += is_hit
             self.counters.misses += not is_hit
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)  # which copies no bytes that are the only ones
 
     def read_cached(
         self, file: BlockFile, held: File | None, position: int, size: int
@@ -169,7 +169,7 @@ class BlockCache:
         found = copy.read(position, end - position)
         return found if file.drops[blocks] == drops else b""
 
-    def _obtain(self, file: BlockFile, position: int, end: int) -> bytes:
+    def _obtain(self, file: BlockFile, position: int, end: int) -> Buffer:
         """Fetch a missing block and those after it, or wait for the thread that does.
 
         Returns b"" when the caller must look again.
@@ -222,7 +222,7 @@ class BlockCache:
                 self._note_failure(file, claim, error)
             self._unclaim(file, claim)
             if is_ahead:  # a reader may need other blocks than these, and tries by itself
-                claim.set_result(b"")
+                claim.set_result(NOTHING)
             else:
                 claim.set_exception(error)
             raise
@@ -234,7 +234,7 @@ class BlockCache:
         finally:
             self._unclaim(file, claim)
 
-    def _download(self, file: BlockFile, claim: Claim) -> bytes:
+    def _download(self, file: BlockFile, claim: Claim) -> memoryview:
         assert file.remote is not None
         start = claim.first * self._block_bytes
         size = min(claim.end * self._block_bytes, file.remote.size_bytes) - start
@@ -257,7 +257,7 @@ class BlockCache:
         if is_due:
             logger.error("records in the object store cannot be read: %s", error)
 
-    def _keep(self, file: BlockFile, claim: Claim, data: bytes) -> None:
+    def _keep(self, file: BlockFile, claim: Claim, data: memoryview) -> None:
         """Write fetched blocks to the copy, unless there is no room for them."""
         size = len(data)
         with self.lock:
@@ -391,7 +391,7 @@ class BlockCache:
             except StorageError as error:
                 failure = error if not file.is_removed else failure
             self._unclaim(file, claim)
-            claim.set_result(b"")
+            claim.set_result(NOTHING)
         if failure is not None:
             raise failure
 

@@ -21,6 +21,8 @@ from odradek.storage.objects.store import (
     ObjectStoreError,
 )
 
+NOTHING = memoryview(b"")
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
@@ -33,26 +35,29 @@ class RemoteFile:
     crc: int | None  # None if it is not known
     modified_ms: int
 
-    def read(self, path: Path, position: int, size: int) -> bytes:
+    def read(self, path: Path, position: int, size: int) -> memoryview:
         """Fetch bytes by one request; `path` is the file's name in errors.
 
         The CRC is checked if these are all of the file's. Raises CorruptFile for a damaged or
         missing object, StoreFailure if the store does not serve it.
         """
         try:
-            data = self.store.read_range(self.key, self.position + position, size)
+            found = self.store.read_range(self.key, self.position + position, size)
         except (ObjectMissing, ObjectDamaged) as error:
             cause = f"object {self.key} cannot be read: {error}"
             raise CorruptFile(path, position, cause) from error
         except ObjectStoreError as error:
             raise StoreFailure(path, self.key, error) from error
-        if size == self.size_bytes and self.crc is not None and self.crc != crc32c(data):
+        if size == self.size_bytes and self.crc is not None and self.crc != crc32c(found):
             raise CorruptFile(path, 0, f"object {self.key} has another CRC there")
-        return data
+        return memoryview(found)
 
 
-class Claim(Future[bytes]):
-    """Blocks that one thread fetches or drops; the result is their bytes, b"" to look again."""
+class Claim(Future[memoryview]):
+    """Blocks that one thread fetches or drops; the result is their bytes, or NOTHING.
+
+    With NOTHING, readers look again.
+    """
 
     def __init__(self, first: int, end: int) -> None:
         super().__init__()
