@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
@@ -23,6 +24,7 @@ from odradek.storage.reading import aborted_between
 from odradek.storage.real_files import RealFileSystem
 from odradek.storage.segment import DELETED, INDEX, LOG, SUFFIXES, Segment
 from tests.simulation.crashfs import CrashFileSystem
+from tests.simulation.faultyfs import FaultyFileSystem
 from tests.storage.partition import TOPIC, TOPIC_ID, Partition, read_all
 from tests.storage.remote import MODIFIED_MS, contents, upload, upload_file
 from tests.storage.transactional import end, write
@@ -110,6 +112,7 @@ def test_a_local_file_in_the_place_of_a_remote_one_is_not_trusted(
     fs.add_remote(path / "file", upload(MemoryStore(), "key", data))
     assert fs.open(path / "file").read_cached(0, 9) is None
     assert fs.open(path / "file").read(BLOCK, 9) == data[BLOCK : BLOCK + 9]
+    assert fs._fs.size(path / "file") == 2 * BLOCK  # and its space is free
     assert fs.read_bytes(path / "file") == data
 
 
@@ -166,6 +169,28 @@ def test_an_adopted_file_is_dropped_under_its_readers() -> None:
     fs.close()
 
 
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_read_that_began_before_its_file_was_adopted_finds_no_hole(
+    tmp_path: Path, is_cached: bool
+) -> None:
+    disk, path, data = FaultyFileSystem(), tmp_path / "file", contents(8192)
+    fs = CachedFiles(disk, 1, block_bytes=4096)  # type: ignore[arg-type]
+    path.write_bytes(data)
+    opened = fs.open(path)
+
+    def adopt(kind: str, _: Path) -> None:
+        if kind == "read" and not opened.is_fixed:
+            fs.adopt(path, upload(MemoryStore(), "key", data))
+
+    disk.refuse = adopt
+    if is_cached:
+        assert opened.read_cached(0, 99) is None
+    else:
+        assert opened.read(0, 99) == data[:99]
+    assert opened.is_fixed
+    fs.close()
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -184,8 +209,14 @@ def test_names_lead_to_the_files_that_have_them(
     steps: list[tuple[str, str, str, int]], bytes_max: int
 ) -> None:
     """Any changes of names, beside a dict of bytes; readers go on with the file they hold."""
-    below, store = CrashFileSystem(), MemoryStore()
-    fs, directory = CachedFiles(below, bytes_max, block_bytes=BLOCK), Path("/0")
+    with TemporaryDirectory() as root:
+        _check_names(Path(root), steps, bytes_max)
+
+
+def _check_names(root: Path, steps: list[tuple[str, str, str, int]], bytes_max: int) -> None:
+    # With one descriptor nearly each use of a file opens it, by the name that it has then.
+    below, store = RealFileSystem(open_files_max=1), MemoryStore()
+    fs, directory = CachedFiles(below, bytes_max, block_bytes=BLOCK), root / "0"
     below.make_directory(directory)
     model: dict[str, bytes] = {}
     remote: set[str] = set()
@@ -201,7 +232,7 @@ def test_names_lead_to_the_files_that_have_them(
             model[name] = data
             remote.discard(name)
         elif kind == "move":
-            directory = Path(f"/{number}")
+            directory = root / f"then {number}"
             fs.rename(path.parent, directory)
         elif name not in model:
             continue
@@ -237,6 +268,60 @@ def test_names_lead_to_the_files_that_have_them(
     for name in list(model):
         fs.remove(directory / name)
     assert fs.cached_bytes == 0
+    fs.close()
+
+
+class Watched(RealFileSystem):
+    """Real files, of which one has a descriptor; `renamed` is called after each rename."""
+
+    def __init__(self) -> None:
+        super().__init__(open_files_max=1)
+        self.renamed: Callable[[], object] = lambda: None
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self.renamed()
+
+
+@pytest.mark.parametrize("change", ["remove", "write", "rename over", "remove tree", "move"])
+def test_a_copy_that_was_made_after_its_reader_began_is_read_under_any_change(
+    tmp_path: Path, change: str
+) -> None:
+    below, store, data = Watched(), MemoryStore(), contents(3 * BLOCK)
+    fs, path = CachedFiles(below, PLENTY, block_bytes=BLOCK), tmp_path / "0" / "file"
+    below.make_directory(path.parent)
+    fs.add_remote(path, upload(store, "key", data))
+    held = fs.open(path).hold()
+    assert fs.read_bytes(path) == data
+    store.objects.clear()
+    other = fs.open(tmp_path / "other", write=True)
+    other.append(0, [bytes(999)])  # which has the descriptor now
+    below.renamed = lambda: held.read(0, BLOCK)
+    if change == "remove":
+        fs.remove(path)
+    elif change == "write":
+        fs.write_atomically(path, bytes(999))
+    elif change == "rename over":
+        other.rename(path)
+    elif change == "remove tree":
+        fs.remove_tree(path.parent)
+    else:
+        fs.rename(path.parent, tmp_path / "1")
+        assert fs.read_bytes(tmp_path / "1" / "file") == data
+    assert other.read(0, 999) == bytes(999)
+    assert held.read(0, 9999) == data
+    fs.close()
+
+
+def test_an_adopted_file_is_renamed_by_its_owner(tmp_path: Path) -> None:
+    fs, data = CachedFiles(Watched(), PLENTY, block_bytes=BLOCK), contents(3 * BLOCK)
+    (tmp_path / "file").write_bytes(data)
+    owner = fs.open(tmp_path / "file", write=True)
+    fs.adopt(tmp_path / "file", upload(MemoryStore(), "key", data))
+    owner.rename(tmp_path / "renamed")
+    fs.open(tmp_path / "other", write=True)  # which has the descriptor now
+    assert fs.open(tmp_path / "renamed").read(0, 9999) == data
+    assert fs.counters.requests == 0
     fs.close()
 
 
