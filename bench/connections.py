@@ -25,6 +25,7 @@ import uvloop
 from bench.clients import create_topic
 from bench.pairs import Broker, quantile, summary
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka, resident_bytes
+from odradek.broker.process.limits import raise_open_files_limit
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -34,7 +35,6 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from odradek.storage.real_files import raise_open_files_limit
 
 TOPIC = "pinged"
 _VALUE_BYTES = 100

@@ -30,8 +30,8 @@ from bench.pairs import make, quantile
 from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
 from bench.results import keep
 from bench.watch import cpu_of, cpu_s, wait_until_idle
+from odradek.broker.process.limits import raise_open_files_limit
 from odradek.broker.process.warm_up import warm_up
-from odradek.storage.real_files import raise_open_files_limit
 
 CURVES = ROOT / "bench" / "curves.json"
 _RECORDS = 1_000_000

@@ -38,7 +38,7 @@ from bench.connections import connect, produce_request
 from bench.pairs import Broker, quantile, summary
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from bench.watch import MemoryWatch
-from odradek.storage.real_files import raise_open_files_limit
+from odradek.broker.process.limits import raise_open_files_limit
 
 KINDS = ("silent", "half", "nonsense", "gone")
 _TOPIC = "pinged"

@@ -51,6 +51,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     # As Kafka's CorruptRecordException: a consumer gets the error instead of retrying for good.
     (storage.CorruptFile, ErrorCode.CORRUPT_MESSAGE),
     (storage.DiskFailure, ErrorCode.KAFKA_STORAGE_ERROR),
+    # Consumers refresh their metadata and try again, without an error for the application.
+    (storage.StoreFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.DirectoryOffline, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.BucketFailure, ErrorCode.KAFKA_STORAGE_ERROR),
     (storage.NotLeader, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from odradek.broker.process import logs
+from odradek.broker.process.limits import raise_open_files_limit
 from odradek.broker.process.service import ServiceSocket
 from odradek.broker.serve import Reports, StartError, explaining, serve
 from odradek.config.effective import resolve_apart, resolve_broker
@@ -17,7 +18,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.layers import static_layer
 from odradek.config.secret_files import open_secret_files
 from odradek.config.workers import WorkersConfig, has_had_workers, without_own
-from odradek.storage.real_files import RealFileSystem, raise_open_files_limit
+from odradek.storage.real_files import RealFileSystem
 
 logger = logging.getLogger(__name__)
 

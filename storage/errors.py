@@ -106,6 +106,17 @@ class DiskFailure(StorageError):
         self.path, self.cause = path, cause
 
 
+class StoreFailure(StorageError):
+    """The object store did not answer, or refused to; its objects may well be intact.
+
+    No disk is to blame. Clients get a retriable code, as the same read may succeed later.
+    """
+
+    def __init__(self, path: Path, key: str, cause: Exception) -> None:
+        super().__init__(f"{path}: object {key}: {cause}")
+        self.path, self.key, self.cause = path, key, cause
+
+
 class DirectoryOffline(StorageError):
     """A log directory, or a log in it, cannot be used for now; the message says why."""
 

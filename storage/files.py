@@ -29,6 +29,10 @@ class File(Protocol):
 
     path: Path
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the file is never written again, since it is in the object store."""
+
     def size(self) -> int:
         """Return the file's size in bytes."""
 
@@ -43,6 +47,9 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file, or fill it up with zeros, to a size."""
+
+    def free(self, position: int, size: int) -> None:
+        """Free the space of a range, whose bytes are zeros then; the file's size stays."""
 
     def sync(self) -> None:
         """Return once all written bytes are on the disk."""

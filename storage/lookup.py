@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 from odradek.storage.errors import CorruptFile, DiskFailure, NotCached
@@ -74,6 +75,8 @@ class Lookup:
             if first is not None and first[2] <= entry[0]:
                 return chain((first,), places)
             damage = self._offset_lie(entry[0])
+        if not may_wait and self._batches.file.is_fixed:
+            raise NotCached(partial(self.rebuild, damage))  # no append can come in between
         self.rebuild(damage)
         return self._batches.walk(self._offsets.lookup(offset))
 

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import resource
 import stat
 import threading
 import weakref
@@ -30,6 +29,7 @@ T = TypeVar("T")
 
 # Linux's limit on the buffers of one writev; POSIX promises 16.
 _BUFFERS_PER_WRITE_MAX = 1024
+_PUNCH_HOLE = 0x01 | 0x02  # and keep the size; from Linux's falloc.h
 # The number of descriptors that all files may have together, by default.
 OPEN_FILES_MAX = 4096
 
@@ -108,6 +108,7 @@ class RealFile:
     """A file: its name, and its descriptor while it has one."""
 
     __slots__ = ("__weakref__", "_is_writable", "_pool", "descriptor", "is_used", "path")
+    is_fixed = False
 
     def __init__(self, path: Path, pool: _Pool, *, write: bool) -> None:
         self.path = path
@@ -163,6 +164,9 @@ class RealFile:
             os.ftruncate(opened.fd, size)
         except OSError as error:
             raise DiskFailure(self.path, error) from error
+
+    def free(self, position: int, size: int) -> None:
+        _call(self.path, lambda: _punch_hole(self._opened(), position, size))
 
     def sync(self) -> None:
         try:
@@ -322,13 +326,6 @@ class RealFileSystem:
         return held
 
 
-def raise_open_files_limit() -> int:
-    """Raise the soft limit on open files to the hard one; return it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
-
-
 def _open_regular(path: Path, flags: int) -> _Descriptor:
     """Open a regular file; raises OSError for any other kind.
 
@@ -356,6 +353,16 @@ def _write_rest(fd: int, position: int, rest: Buffer) -> None:
         written = os.pwrite(fd, view, position)
         position += written
         view = view[written:]
+
+
+def _punch_hole(opened: _Descriptor, position: int, size: int) -> None:
+    import ctypes  # only a broker with shared topics needs it
+
+    fallocate, number = ctypes.CDLL(None, use_errno=True).fallocate, ctypes.c_int64
+    if fallocate(opened.fd, _PUNCH_HOLE, number(position), number(size)) != 0:
+        code = ctypes.get_errno()
+        remedy = "; use ext4, XFS, Btrfs or tmpfs" if code == errno.EOPNOTSUPP else ""
+        raise OSError(code, os.strerror(code) + remedy)
 
 
 def _read(opened: _Descriptor, position: int, size: int) -> bytes:

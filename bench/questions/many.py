@@ -13,6 +13,7 @@ from bench.clients import Load, create_topic, produce_warm
 from bench.connections import TOPIC, Client, connect_to, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes
+from odradek.broker.process.limits import raise_open_files_limit
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -22,7 +23,6 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.storage.real_files import raise_open_files_limit
 
 _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
 _SECONDS = 6.0

@@ -35,7 +35,7 @@ class ObstoreStore:
         with self._errors("read", key):
             return obstore.get(self._backend, key).bytes().to_bytes()
 
-    def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
+    def read_range(self, key: str, position: int, size_bytes: int) -> Buffer:
         """Read exactly size_bytes."""
         if not size_bytes:  # no HTTP range is empty
             if self.size(key) < position:
@@ -48,7 +48,7 @@ class ObstoreStore:
                 f"read {self._address}/{key}: {len(found)} bytes at position {position}, "
                 f"not {size_bytes}"
             )
-        return found.to_bytes()
+        return memoryview(found)  # as it is: a copy would take half as long as the request
 
     def size(self, key: str) -> int:
         """Return the size in bytes."""

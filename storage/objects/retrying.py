@@ -68,7 +68,7 @@ class RetryingStore:
         """Read a whole object."""
         return self._repeat(lambda: self._store.read(key))
 
-    def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
+    def read_range(self, key: str, position: int, size_bytes: int) -> Buffer:
         """Read exactly size_bytes."""
         return self._repeat(lambda: self._store.read_range(key, position, size_bytes))
 

@@ -62,7 +62,7 @@ class ObjectStore(Protocol):
     def read(self, key: str) -> bytes:
         """Read a whole object; raise ObjectMissing."""
 
-    def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
+    def read_range(self, key: str, position: int, size_bytes: int) -> Buffer:
         """Read exactly size_bytes; raise ObjectMissing, or ObjectDamaged if there are fewer."""
 
     def size(self, key: str) -> int:

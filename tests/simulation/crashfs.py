@@ -364,6 +364,8 @@ class CrashFileSystem:
 class CrashFile:
     """A storage.files.File of a CrashFileSystem."""
 
+    is_fixed = False
+
     def __init__(self, fs: CrashFileSystem, path: Path, node: _FileNode) -> None:
         self._fs, self.path, self.node = fs, path, node
 
@@ -383,6 +385,10 @@ class CrashFile:
 
     def truncate(self, size: int) -> None:
         self._fs.truncate(self.path, self.node, size)
+
+    def free(self, position: int, size: int) -> None:
+        there = max(min(size, self.size() - position), 0)
+        self._fs.write(self.path, self.node, position, bytes(there))
 
     def sync(self) -> None:
         self._fs.sync(self.path, self.node)

@@ -59,6 +59,21 @@ def test_more_buffers_than_one_call_takes(home: tuple[FileSystem, Path]) -> None
     assert fs.read_bytes(path / "file") == b"".join(buffers)
 
 
+def test_a_freed_range_is_zeros(home: tuple[FileSystem, Path]) -> None:
+    fs, path = home
+    file = fs.open(path / "file", write=True)
+    file.append(0, (b"abcdefgh",))
+    file.free(2, 3)
+    file.free(7, 100)
+    assert file.read(0, 99) == b"ab\0\0\0fg\0"
+
+
+def test_a_file_system_without_holes_is_reported_with_the_remedy() -> None:
+    file = REAL.open(Path("/proc/self/comm"), write=True)
+    with pytest.raises(DiskFailure, match="use ext4"):
+        file.free(0, 1)
+
+
 def test_names(home: tuple[FileSystem, Path]) -> None:
     fs, path = home
     fs.make_directory(path / "a" / "b")
