@@ -20,6 +20,8 @@ from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay
 from odradek.storage.segment import Segment, Slice
 from odradek.storage.uncommitted import Uncommitted
 
+_FETCHED_BYTES = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
@@ -209,6 +211,16 @@ class ReadableLog:
     def epoch_of(self, offset: int) -> int:
         """Return the leader epoch in which the record at an offset was written."""
         return self._epochs.epoch_of(offset)
+
+    def fetch(self) -> None:
+        """Read what the bucket has of the log, which the disk has then; call it in a thread.
+
+        Raises StoreFailure, and CorruptFile for damage.
+        """
+        for segment in self.segments:
+            if segment.log.is_fixed:
+                for position in range(0, segment.size_bytes, _FETCHED_BYTES):
+                    segment.log.read(position, _FETCHED_BYTES)
 
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Read every intact batch from an offset on, for replay; waits for the disk.

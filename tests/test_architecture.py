@@ -172,17 +172,7 @@ FOR_TESTS = {
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
     # Until brokers upload segments:
-    "OpenPack",
-    "add_segments",
-    "due_garbage",
-    "exchange_segments",
-    "forget_garbage",
-    "raise_log_start",
     "read_pack_index",
-    "read_packed_file",
-    "remove_topics",
-    "segments_of",
-    "trim_wal",
 }
 # Libraries call these: logging, urllib and Click.
 CALLED_BY_OTHERS = {

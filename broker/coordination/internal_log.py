@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from odradek.broker.coordination.effects import Producer
@@ -22,11 +23,13 @@ from odradek.protocol.batches import MAGIC, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, R
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.key_values import key_values, key_values_in_pieces
-from odradek.storage.errors import StorageError
+from odradek.storage.errors import StorageError, StoreFailure
 from odradek.storage.log import Log
 from odradek.storage.transactions import Marker, read_marker
 
 logger = logging.getLogger(__name__)
+
+_FETCH_RETRY_S = 1.0
 
 # A batch that is larger, or is compressed, is replayed in pieces of _PIECE_RECORDS records.
 _WHOLE_BYTES_MAX = 1 << 20
@@ -100,6 +103,21 @@ class InternalLog:
         return self._when_created(
             lambda topic: self._write(topic, partition, lambda log: log.append_marker(marker))
         )
+
+    async def fetch(self, partition: int) -> None:
+        """Have a partition on the disk: replay() does not wait for the bucket.
+
+        While the object store does not answer it tries again.
+        """
+        topic = self._topics.get(self._name)
+        with suppress(StorageError):  # replay() meets the error, and reports it
+            log = topic.log(partition) if topic else None
+            while log is not None and log.uncommitted is not None and not log.is_closed:
+                try:
+                    return await asyncio.to_thread(log.fetch)
+                except StoreFailure as error:
+                    logger.error("wait to load %s-%d: %s", self._name, partition, error)
+                    await asyncio.sleep(_FETCH_RETRY_S)
 
     def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
         """Read a partition from its beginning, waiting for the disk.

@@ -272,6 +272,7 @@ class Runtime(Generic[M]):
         machine = self._new_machine(partition)
         self._loading.add(partition)
         try:
+            await self._log.fetch(partition)
             await replay(self._what, self._log, self._codec, partition, machine)
         except errors.EXPLAINED as error:
             self._failed.add(partition)

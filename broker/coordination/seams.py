@@ -57,6 +57,9 @@ class InternalTopic(Protocol):
     def append_marker(self, partition: int, marker: Marker) -> Future[None]:
         """Append the end of a producer's transaction; the future is like that of `append`."""
 
+    async def fetch(self, partition: int) -> None:
+        """Have a partition on the disk: replay() does not wait for the bucket."""
+
     def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
         """Read a partition from its beginning; one that does not exist has no batches."""
 

@@ -18,6 +18,7 @@ from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.copying import append_copied
 from odradek.storage.epochs import FILE_NAME
 from odradek.storage.errors import BucketFailure
+from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.packs import EPOCHS, read_packed_file
@@ -69,7 +70,7 @@ class Builder:
             for kind, name in ((SNAPSHOT, file_name(end_offset) + SNAPSHOT), (EPOCHS, FILE_NAME)):
                 data = self._read(last, kind)
                 if data is not None:
-                    self._files.write_bytes(directory / name, data)
+                    self._files.write_bytes(directory / name, bytes(data))
         else:
             end_offset = stored.stored_offset
         opened = [row for row in stored.segments if row.is_open]
@@ -84,7 +85,7 @@ class Builder:
                 append_copied(log, header, batch, now_ms, may_roll=False)
         return log
 
-    def _read(self, row: SegmentRow, kind: str) -> bytes | None:
+    def _read(self, row: SegmentRow, kind: str) -> Buffer | None:
         segment = packed_segment(row)
         if kind not in segment.files:
             return None

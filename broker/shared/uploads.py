@@ -260,6 +260,8 @@ class Uploads:
             if tail.kept
             for segment in tail.log.segments[:-1]
             if segment.base_offset in tail.kept and not segment.suffix
+            # Else the log has not exchanged it yet.
+            if segment.size_bytes == tail.rows[segment.base_offset].size_bytes
         ]
         if found:
             await self._loop.run_in_executor(self._thread, self._adopt_all, found)

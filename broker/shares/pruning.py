@@ -45,6 +45,8 @@ class StatePruner:
         log = topic.log(partition) if topic else None
         if log is None or self._seen.get(partition) == log.log_end_offset:
             return
+        if log.uncommitted is not None:
+            await asyncio.to_thread(log.fetch)
         # A crash may lose a snapshot that is not on the disk yet; the former one then counts.
         end = min(log.recovery_point, log.high_watermark)
         start = min((await _last_snapshots(log, end)).values(), default=end)

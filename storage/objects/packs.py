@@ -195,7 +195,9 @@ def _chunks(source: Buffer | FilePart) -> Iterator[Buffer]:
         position += len(chunk)
 
 
-def read_packed_file(store: ObjectStore, key: str, segment: PackedSegment, kind: str) -> bytes:
+def read_packed_file(
+    store: ObjectStore, key: str, segment: PackedSegment, kind: str
+) -> Buffer:
     """Read a file of a segment from the pack with a key.
 
     Raises DamagedPack, KeyError for a kind that the segment does not have, and the other errors of

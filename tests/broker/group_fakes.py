@@ -107,6 +107,9 @@ class ManualLog:
             self.records.setdefault(partition, []).append(appended)
             ended.set_result(None)
 
+    async def fetch(self, partition: int) -> None:
+        """Do nothing: there is no bucket."""
+
     def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
         if self.replay_error is not None:
             raise self.replay_error

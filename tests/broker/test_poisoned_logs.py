@@ -89,6 +89,9 @@ class PoisonedTopic:
     def append_marker(self, partition: int, marker: Marker) -> asyncio.Future[None]:
         return self.append(partition, ())
 
+    async def fetch(self, partition: int) -> None:
+        """Do nothing: there is no bucket."""
+
     def replay(self, partition: int) -> Iterable[StoredBatch | Marker]:
         return self._stored
 

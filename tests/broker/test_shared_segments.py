@@ -21,7 +21,13 @@ from odradek.protocol.messages.delete_records import (
 from odradek.storage.log import Log
 from tests.broker.live import client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere
-from tests.broker.test_shared_topics import close_out, cluster, leader_of, produce, served_by_others
+from tests.broker.test_shared_topics import (
+    close_out,
+    cluster,
+    leader_of,
+    produce,
+    served_by_others,
+)
 from tests.support.requests import fetching, listing_offsets
 
 # Records go into segments, and segments into the bucket, as soon as possible.
@@ -35,13 +41,17 @@ EAGER = {
 SMALL = {"internal.segment.bytes": "1000", "file.delete.delay.ms": "0"}
 
 
+Read = tuple[int, bytes | None, bytes | None]
+"""A record's offset, key and value."""
+
+
 def keyed(key: bytes, value: bytes | None, timestamp: int = 1) -> bytes:
     """Encode a batch of one record."""
     return encode_batch([Record(0, timestamp, key, value)])
 
 
-async def records(broker: Broker, partition: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return the offset, key and value of all records, as a consumer reads them."""
+async def records(broker: Broker, partition: int = 0) -> list[Read]:
+    """Return all records as a consumer reads them."""
     found, offset = [], (await bounds(broker, partition))[0]
     async with client(broker) as there:
         while True:
@@ -187,7 +197,7 @@ async def test_garbage_goes_and_nothing_else(tmp_path: Path) -> None:
 @on_uvloop
 async def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
     async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
-        former = await begin(brokers, {"segment.bytes": "1048576", "internal.segment.bytes": "300"})
+        former = await begin(brokers, {"internal.segment.bytes": "300"})
         for at in range(20):
             await produce(former, keyed(b"k%d" % at, b"v" * 100))
         async with client(former) as there:
@@ -240,7 +250,8 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
     async with cluster(tmp_path, url_of(tmp_path), 2, settings) as brokers:
         former = await begin(brokers, configs)
         for at in range(80):
-            assert (await produce(former, keyed(b"k%d" % (at % 5), b"%d" % at * 20))).error_code == 0
+            answer = await produce(former, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+            assert answer.error_code == 0
         await until(lambda: log_of(former).size_bytes < 4000, 30)
         await stored(former)
 
