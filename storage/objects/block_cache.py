@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from odradek.storage.errors import NotCached, StorageError, StoreFailure
+from odradek.storage.errors import DiskFailure, NotCached, StorageError, StoreFailure
 from odradek.storage.files import Buffer, File
 from odradek.storage.objects.remote_files import NOTHING, BlockFile, Claim, RemoteFile
 
@@ -78,10 +79,8 @@ class BlockCache:
         self.lock = threading.RLock()
         # The blocks that may be dropped, by the clock algorithm.
         self._blocks: OrderedDict[tuple[BlockFile, int], None] = OrderedDict()
-        # Those blocks, and the ones that are being written.
-        self.size_bytes = 0
-        self.counters = CacheCounters()
-        self._next_log_s = 0.0
+        self.size_bytes = 0  # of these, and of the blocks that are being written
+        self.counters, self._next_log_s = CacheCounters(), 0.0
         # A quarter of a small budget at most: blocks must not be dropped before they are read.
         self._ahead_max = min(_AHEAD_BLOCKS_MAX, bytes_max // (4 * block_bytes))
         self._threads = ThreadPoolExecutor(_AHEAD_THREADS, "read-ahead")
@@ -103,8 +102,7 @@ class BlockCache:
         In the thread of the event loop it raises NotCached instead of fetching. Raises CorruptFile
         for a damaged or missing object, StoreFailure if the store does not serve it.
         """
-        assert file.remote is not None
-        end = min(position + size, file.remote.size_bytes)
+        end = min(position + size, file.size_bytes)
         if position >= end:
             return b""
         self._note_use(file, position, end)
@@ -133,8 +131,7 @@ class BlockCache:
 
         Raises the error of a fetch that has failed just before.
         """
-        assert file.remote is not None
-        end = min(position + size, file.remote.size_bytes)
+        end = min(position + size, file.size_bytes)
         if position >= end:
             return b""
         blocks = self._blocks_of(position, end)
@@ -146,7 +143,7 @@ class BlockCache:
         copy = held or file.local
         assert copy is not None, "its blocks are present"
         found = copy.read_cached(position, end - position)
-        if found is None or file.drops[blocks] != drops:
+        if found is None or len(found) < end - position or file.drops[blocks] != drops:
             return None
         self._note_use(file, position, end)
         self.counters.hits += 1  # by the event loop only
@@ -167,7 +164,11 @@ class BlockCache:
         copy = held or file.local
         assert copy is not None, "its blocks are present"
         found = copy.read(position, end - position)
-        return found if file.drops[blocks] == drops else b""
+        if file.drops[blocks] != drops:
+            return b""
+        if len(found) < end - position:
+            raise DiskFailure(file.path, OSError(errno.EIO, "it was cut; start the broker again"))
+        return found
 
     def _obtain(self, file: BlockFile, position: int, end: int) -> Buffer:
         """Fetch a missing block and those after it, or wait for the thread that does.
@@ -396,5 +397,4 @@ class BlockCache:
             raise failure
 
     def _size_of(self, file: BlockFile, block: int) -> int:
-        assert file.remote is not None
-        return min(self._block_bytes, file.remote.size_bytes - block * self._block_bytes)
+        return min(self._block_bytes, file.size_bytes - block * self._block_bytes)

@@ -84,6 +84,12 @@ class BlockFile:
         self.local: File | None = None  # the copy, once there is one
         self.is_removed = False
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of a remote file."""
+        assert self.remote is not None
+        return self.remote.size_bytes
+
     def make_remote(self, remote: RemoteFile, block_bytes: int, *, is_present: bool) -> None:
         """Give the file its place and its blocks, all or none of which are present."""
         count = -(-remote.size_bytes // block_bytes)

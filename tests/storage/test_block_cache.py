@@ -327,6 +327,20 @@ def test_a_disk_that_refuses_blocks_is_reported() -> None:
     fs.close()
 
 
+def test_a_copy_that_was_cut_from_outside_is_reported(tmp_path: Path) -> None:
+    fs, path = CachedFiles(RealFileSystem(), PLENTY, block_bytes=BLOCK), tmp_path / "file"
+    fs.add_remote(path, upload(MemoryStore(), "pack", contents(3 * BLOCK)))
+    fs.read_bytes(path)
+    for size in (BLOCK + 1, 0):
+        with path.open("r+b") as copy:
+            copy.truncate(size)
+        assert fs.open(path).read_cached(0, 2 * BLOCK) is None
+        error = fails(lambda: fs.open(path).read(0, 2 * BLOCK))
+        assert isinstance(error, DiskFailure)
+        assert "start the broker again" in str(error)
+    fs.close()
+
+
 def test_the_event_loop_never_waits_for_the_store() -> None:
     data = contents(3 * BLOCK)
     loop = threading.get_ident()
