@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -14,9 +14,9 @@ from odradek.broker.wal.entries import Run, read_index
 from odradek.storage.objects.store import ObjectStore
 
 # The rows in memory at a time; an index of 2,000 partitions has 88 kB.
-_ROWS_AT_ONCE = 128
-# Entries in memory at a time, and read from the bucket at once.
-_ENTRIES_AT_ONCE = 8
+_ROWS_AT_ONCE = 512
+# The bodies in memory at a time, and the entries that are read from the bucket at once.
+_BYTES_AT_ONCE, _OBJECTS_AT_ONCE = 32 << 20, 8
 
 _Found = tuple[EntryRow, Sequence[Run]]
 
@@ -34,9 +34,24 @@ async def read_wal(
     while rows := await line.read(partial(entry_rows, after=place, count_max=_ROWS_AT_ONCE)):
         parts = [(row, _wanted_of(row, wanted)) for row in rows]
         found = [(row, runs) for row, runs in parts if runs]
-        for first in range(0, len(found), _ENTRIES_AT_ONCE):
-            yield await _read(line, store, threads, found[first : first + _ENTRIES_AT_ONCE])
+        for some in _together(found):
+            yield await _read(line, store, threads, some)
         place = rows[-1].place
+
+
+def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
+    """Yield entries that are read together."""
+    some: list[_Found] = []
+    size = objects = 0
+    for row, runs in found:
+        some.append((row, runs))
+        size += row.size_bytes
+        objects += not row.is_inline
+        if size >= _BYTES_AT_ONCE or objects >= _OBJECTS_AT_ONCE:
+            yield some
+            some, size, objects = [], 0, 0
+    if some:
+        yield some
 
 
 def _wanted_of(row: EntryRow, wanted: Mapping[Partition, int]) -> list[Run]:
@@ -54,8 +69,7 @@ async def _read(
     inline = [row.place for row, _ in found if row.is_inline]
     bodies: dict[int, bytes] = {}
     if inline:
-        read = await line.read(partial(entry_bodies, places=inline))
-        bodies = dict(zip(inline, read, strict=True))
+        bodies = await line.read(partial(entry_bodies, places=inline))
     spans = await asyncio.gather(
         *(
             loop.run_in_executor(threads, _span, store, row, runs, bodies.get(row.place))

@@ -47,7 +47,7 @@ class Builder:
     def begin(
         self, wanted: Sequence[Wanted], stored: Mapping[Partition, StoredLog], now_ms: int
     ) -> dict[Partition, Log]:
-        """Return logs with what their segments hold.
+        """Return logs with their stored segments.
 
         Raises StorageError and ObjectStoreError.
         """

@@ -184,7 +184,7 @@ class SharedLogs:
         log = self._logs.get(run.partition)
         if log is not None and not log.is_closed:
             log.committed(run.next_offset)
-            self._uploads.committed(log, run.size_bytes)
+            self._uploads.committed(log, run.size_bytes, self.wal.committed_count)
             self.on_committed(log, run.size_bytes)
 
     def _lost(self, error: WalLost) -> None:

@@ -46,7 +46,8 @@ class Sharing:
         self._lines = [open_line(name) for name in ("wal", "shared", "segments")]
         commits, reads, segments = self._lines
         limits = StoringLimits(
-            config.odradek_wal_checkpoint_bytes, config.odradek_wal_checkpoint_ms / _MS_PER_S
+            config.odradek_wal_checkpoint_bytes,
+            wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
         )
         self.uploads = Uploads(bucket, files, segments, limits, now_ms)
         self.janitor = Janitor(

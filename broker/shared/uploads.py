@@ -20,13 +20,15 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
 
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
     NotLed,
+    SegmentGap,
     SegmentRow,
     StoredLog,
     add_segments,
@@ -49,7 +51,7 @@ from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+Change = Callable[[Connection, Engine], None]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
 
@@ -76,7 +78,7 @@ class Uploads:
         # Those with committed records that are not stored; the oldest ones first.
         self._unstored: dict[Partition, Tail] = {}
         self._sealed: dict[Partition, Tail] = {}
-        self.unstored_bytes = 0
+        self.unstored_bytes = self._entry = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -90,7 +92,7 @@ class Uploads:
         self._session, self._numbers = session, itertools.count()
         for tails in (self._tails, self._unstored, self._sealed):
             tails.clear()
-        self.unstored_bytes = 0
+        self.unstored_bytes = self._entry = 0
         if self._task is None:
             self._task = start_task("store shared logs", self._run())
 
@@ -104,15 +106,16 @@ class Uploads:
         self._tails[key] = tail
         self._sealed[key] = tail
         if size_bytes:
-            self.committed(log, size_bytes)
+            self.committed(log, size_bytes, self._entry)
 
-    def committed(self, log: Log, size_bytes: int) -> None:
-        """Note that the WAL has committed more of a log."""
+    def committed(self, log: Log, size_bytes: int, entry: int) -> None:
+        """Note that the WAL has committed more of a log, with the entry of a number."""
         tail = self._tails.get((log.topic_id, log.partition))
         if tail is None or tail.log is not log:
             return
+        self._entry = entry
         if not tail.size_bytes:
-            tail.since_s = self._loop.time()
+            tail.since_s, tail.since_entry = self._loop.time(), entry
             self._unstored[tail.key] = tail
         tail.size_bytes += size_bytes
         self.unstored_bytes += size_bytes
@@ -197,7 +200,11 @@ class Uploads:
             excess = 0
         due = []
         for tail in self._unstored.values():
-            if excess <= 0 and now_s - tail.since_s < limits.wal_age_s:
+            is_old = (
+                now_s - tail.since_s >= limits.wal_age_s
+                or self._entry - tail.since_entry >= limits.wal_entries
+            )
+            if excess <= 0 and not is_old:
                 break
             excess -= tail.size_bytes
             due.append(tail)
@@ -223,7 +230,7 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self._commit(partial(_add, rows=rows, session=session))
+        await self._name(rows, partial(_add, rows=rows, session=session))
         now_s = self._loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
@@ -239,7 +246,7 @@ class Uploads:
 
     def _note(self, tail: Tail, row: SegmentRow, now_s: float) -> None:
         before = tail.size_bytes
-        tail.stored(row, now_s)
+        tail.stored(row, now_s, self._entry)
         self._recount(tail, before)
         if not row.is_open:
             tail.kept.add(row.base_offset)
@@ -312,7 +319,7 @@ class Uploads:
             made = await self._pack(parts, session)
             keys = [(one.base_offset, one.key) for one in rows]
             change = partial(_replace, key=tail.key, old=keys, new=made, session=session)
-            await self._commit(change)
+            await self._name(made, change)
             for one in rows:
                 del tail.rows[one.base_offset]
                 tail.kept.discard(one.base_offset)
@@ -320,12 +327,22 @@ class Uploads:
                 tail.rows[row.base_offset] = row
                 tail.kept.add(row.base_offset)
 
-    async def _commit(self, work: Callable[[Connection, Engine], T]) -> T:
+    async def _name(self, rows: Sequence[SegmentRow], work: Change) -> None:
+        """Add rows that name an object; it is garbage if the catalog refuses them."""
+        try:
+            await self._commit(work)
+        except (MetadataError, StorageError):
+            sizes = {rows[0].key: sum(one.size_bytes for one in rows)}
+            with suppress(MetadataError):  # then fsck finds the object
+                await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+            raise
+
+    async def _commit(self, work: Change) -> None:
         """Change the catalog; repeat that until there is an answer."""
         while True:
             try:
                 return await self._line.touch(lambda to: work(to, self._line.engine))
-            except (SessionClosed, NotLed):
+            except (SessionClosed, NotLed, SegmentGap):
                 raise
             except MetadataError as error:
                 if str(error) != self.problem:
