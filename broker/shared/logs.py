@@ -173,7 +173,10 @@ class SharedLogs:
             log.recovery_point = log.log_end_offset
             exchange = partial(self._uploads.exchange, log)
             log.uncommitted = Uncommitted(partial(self.wal.add, key), exchange)
-            self._uploads.track(key, log, stored.get(key, NOTHING), sizes[key])
+            of_log = stored.get(key, NOTHING)
+            self._uploads.track(key, log, of_log, sizes[key])
+            if of_log.cleaner_offset is not None:
+                self.home.cleaner_offsets[log.topic, log.partition] = of_log.cleaner_offset
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
         self._logs = in_use | logs
         if known:

@@ -49,7 +49,7 @@ class Sharing:
             config.odradek_wal_checkpoint_bytes,
             wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
         )
-        self.uploads = Uploads(bucket, files, segments, limits, now_ms)
+        self.uploads = Uploads(bucket, files, segments, limits, now_ms, home.cleaner_offsets)
         self.janitor = Janitor(
             bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first
         )

@@ -37,6 +37,7 @@ class Tail:
     log: Log
     stored_offset: int
     start_offset: int
+    cleaner_offset: int | None = None
     # The upload of a segment that was not sealed then: its base offset and size.
     open_base: int = -1
     open_bytes: int = 0

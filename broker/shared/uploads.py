@@ -33,6 +33,7 @@ from odradek.broker.catalog.segment_rows import (
     StoredLog,
     add_segments,
     exchange_segments,
+    note_cleaner_offsets,
     raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
@@ -51,6 +52,8 @@ from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
+# The errors of a store, of a catalog, and of a disk; any other one is a bug.
+_EXPECTED = (MetadataError, ObjectStoreError, StorageError)
 Change = Callable[[Connection, Engine], None]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
@@ -66,10 +69,12 @@ class Uploads:
         line: Line,
         limits: StoringLimits,
         now_ms: Callable[[], int],
+        cleaner_offsets: Mapping[tuple[str, int], int],
     ) -> None:
-        """`line` is a connection to the catalog."""
+        """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
         self._bucket, self._files, self._line = bucket, files, line
         self._limits, self._now_ms = limits, now_ms
+        self._cleaner_offsets = cleaner_offsets
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
         self._session = 0
@@ -98,7 +103,9 @@ class Uploads:
 
     def track(self, key: Partition, log: Log, stored: StoredLog, size_bytes: int) -> None:
         """Begin to store a log that was opened, of which the WAL had `size_bytes`."""
-        tail = Tail(key, log, stored.stored_offset, stored.log_start_offset)
+        tail = Tail(
+            key, log, stored.stored_offset, stored.log_start_offset, stored.cleaner_offset
+        )
         for row in stored.segments:
             tail.rows[row.base_offset] = row
             if row.is_open:
@@ -139,7 +146,7 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                await self._commit(partial(_raise, starts=starts, session=self._session))
+                await self._commit(partial(raise_log_start, session=self._session, offsets=starts))
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
@@ -165,12 +172,17 @@ class Uploads:
                 await self.raise_starts()
                 async with self._turn:
                     await self._look()
+                    await self._note_cleaned()
             except SessionClosed:  # the next session begins again
                 await asyncio.sleep(_RETRY_S)
-            except (MetadataError, ObjectStoreError, StorageError) as error:
+            except Exception as error:  # The root of a task: the next try may succeed.
+                is_bug = not isinstance(error, _EXPECTED)
                 if str(error) != self.problem:
-                    logger.error("could not store shared logs, tries again: %s", error)
-                self.problem = str(error)
+                    logger.error(
+                        "could not store shared logs, tries again: %s", error,
+                        exc_info=error if is_bug else None,
+                    )  # fmt: skip
+                self.problem = str(error) or repr(error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.problem = ""
@@ -179,11 +191,29 @@ class Uploads:
         for tail in [one for one in self._tails.values() if one.log.is_closed]:
             self._forget(tail)
         sealed, self._sealed = self._sealed, {}
-        for tail in sealed.values():
-            if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
-                tail.log.roll(self._now_ms(), "the size of an object")
-        await self._store(self._due(), sealed.values())
+        try:
+            for tail in sealed.values():
+                if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
+                    tail.log.roll(self._now_ms(), "the size of an object")
+            await self._store(self._due(), sealed.values())
+        except BaseException:
+            self._sealed = sealed | self._sealed
+            raise
         await self._adopt()
+
+    async def _note_cleaned(self) -> None:
+        """Let the catalog have the offsets up to which the logs are clean."""
+        changed = {}
+        for key, tail in self._tails.items():
+            offset = self._cleaner_offsets.get((tail.log.topic, tail.log.partition))
+            if offset is not None and offset != tail.cleaner_offset and not tail.log.is_closed:
+                changed[key] = offset
+        if changed:
+            note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
+            await self._commit(note)
+            for key, offset in changed.items():
+                if key in self._tails:
+                    self._tails[key].cleaner_offset = offset
 
     def _forget(self, tail: Tail) -> None:
         del self._tails[tail.key]
@@ -230,7 +260,7 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self._name(rows, partial(_add, rows=rows, session=session))
+        await self._name(rows, partial(add_segments, session=session, rows=rows))
         now_s = self._loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
@@ -318,7 +348,9 @@ class Uploads:
             ]
             made = await self._pack(parts, session)
             keys = [(one.base_offset, one.key) for one in rows]
-            change = partial(_replace, key=tail.key, old=keys, new=made, session=session)
+            change = partial(
+                exchange_segments, session=session, partition=tail.key, old=keys, new=made
+            )
             await self._name(made, change)
             for one in rows:
                 del tail.rows[one.base_offset]
@@ -349,26 +381,3 @@ class Uploads:
                     logger.error("could not store shared logs, tries again: %s", error)
                 self.problem = str(error)
                 await asyncio.sleep(_RETRY_S)
-
-
-def _add(
-    connection: Connection, engine: Engine, rows: Sequence[SegmentRow], session: int
-) -> None:
-    add_segments(connection, engine, session, rows)
-
-
-def _raise(
-    connection: Connection, engine: Engine, starts: Mapping[Partition, int], session: int
-) -> None:
-    raise_log_start(connection, engine, session, starts)
-
-
-def _replace(
-    connection: Connection,
-    engine: Engine,
-    key: Partition,
-    old: Sequence[tuple[int, str]],
-    new: Sequence[SegmentRow],
-    session: int,
-) -> None:
-    exchange_segments(connection, engine, session, key, old, new)

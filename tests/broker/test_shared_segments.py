@@ -263,6 +263,9 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
             return [base for (base,) in found] == bases
 
         await until(is_settled)
+        home = former.partitions.home_of(log_of(former))
+        query = "SELECT max(cleaner_offset) FROM partition"
+        await until(lambda: rows(tmp_path, query) == [(home.cleaner_offsets["t", 0],)])
         read = await records(former)
         assert {key: value for _, key, value in read} == {
             b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
@@ -273,6 +276,7 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
         found = await records(leader)
         assert {key: value for _, key, value in found} == {key: value for _, key, value in read}
         assert len(found) <= len(read)
+        assert leader.partitions.home_of(log_of(leader)).cleaner_offsets["t", 0] > 0
 
 
 @on_uvloop
