@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 # The time for batches that wait to be committed at a stop.
 _DRAIN_S = 5.0
+_THREADS = 4
 
 
 class SharedLogs:
@@ -148,7 +150,12 @@ class SharedLogs:
             if known:
                 stored = await self._reads.read(partial(segments_of, partitions=known))
             now_ms, builder = self._now_ms(), self._builder
-            built = await asyncio.to_thread(builder.begin, wanted, stored, now_ms)
+            # Most of the time the system creates files, several at a time.
+            shares = [wanted[at::_THREADS] for at in range(min(_THREADS, len(wanted)))]
+            begun = await asyncio.gather(
+                *(asyncio.to_thread(builder.begin, one, stored, now_ms) for one in shares)
+            )
+            built = dict(itertools.chain.from_iterable(one.items() for one in begun))
             sizes = dict.fromkeys(built, 0)
             if known:
                 ends = {
