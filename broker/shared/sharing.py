@@ -71,6 +71,9 @@ class Sharing:
         """Return the problems that an operator has to look at."""
         failure = self.logs.wal.failure
         found = [f"shared partitions take no records: {failure}"] if failure else []
+        trouble = self._bucket.store.trouble
+        if trouble:
+            found.append(f"the object store does not answer: {trouble}")
         if self.uploads.problem:
             found.append(f"shared partitions are not stored: {self.uploads.problem}")
         if self.janitor.problem:
