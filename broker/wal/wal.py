@@ -81,7 +81,7 @@ class Wal:
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
         self._puts = RateLimiter()
-        self._open, self._opened_s = OpenEntry(), 0.0
+        self._open, self._opened_s, self._grown_s = OpenEntry(), 0.0, 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
         self._next_sequence = 0
         # Each with the sequence of the last entry that it waits for.
@@ -106,8 +106,9 @@ class Wal:
         """
         if self._lost is not None:
             raise self._lost
+        self._grown_s = self._loop.time()
         if not self._open.size_bytes:
-            self._opened_s = self._loop.time()
+            self._opened_s = self._grown_s
             # The appends of one request, and of all that arrived with it, share an entry.
             self._loop.call_soon(self._consider)
         self._open.add(partition, batches, base_offset, next_offset)
@@ -164,6 +165,7 @@ class Wal:
             self._puts,
             size_bytes=self._open.size_bytes,
             age_s=now_s - self._opened_s,
+            quiet_s=now_s - self._grown_s,
             under_way=len(self._sealed),
             now_s=now_s,
         )
@@ -181,7 +183,10 @@ class Wal:
         if is_inline:
             self._commit_ready()
         else:
-            self._puts.take(self._limits.puts_per_s, now_s)
+            # A PUT that did not wait for the budget is none of it: the next small one waits no
+            # longer.
+            if not self._puts.delay_s(self._limits.puts_per_s, now_s):
+                self._puts.take(self._limits.puts_per_s, now_s)
             self._start(self._upload(sealed))
 
     async def _upload(self, sealed: _Sealed) -> None:

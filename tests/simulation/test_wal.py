@@ -142,6 +142,42 @@ def test_a_trickle_over_many_partitions_keeps_to_its_budget(tmp_path: Path) -> N
     assert duration_s < world.backend.uploads <= 2 * duration_s + 3
 
 
+def test_a_producer_that_waits_for_its_batches_is_not_slowed_down(tmp_path: Path) -> None:
+    limits = replace(LIMITS, entry_bytes_max=1 << 20, puts_per_s=2, worth_bytes=2_000)
+    world = World(4, tmp_path, limits=limits)
+
+    async def work() -> None:
+        begun_s = world.loop.time()
+        for _ in range(50):
+            for number in range(3):
+                world.append(KEYS[number], 1_000)
+            await world.wal.committed()
+        times_s.append(world.loop.time() - begun_s)
+
+    times_s: list[float] = []
+    world.run(work)
+    assert world.backend.uploads == 50
+    assert times_s[0] < 10
+
+
+def test_a_small_entry_waits_no_longer_after_many_full_ones(tmp_path: Path) -> None:
+    world = World(5, tmp_path, limits=replace(LIMITS, puts_per_s=2))
+
+    async def work() -> None:
+        while world.backend.uploads < 30:
+            world.append(KEYS[1], 4_000)
+            await asyncio.sleep(0.02)
+        await world.wal.committed()
+        world.append(KEYS[0], 400)
+        begun_s = world.loop.time()
+        await world.wal.committed()
+        times_s.append(world.loop.time() - begun_s)
+
+    times_s: list[float] = []
+    world.run(work)
+    assert times_s[0] < 2
+
+
 def test_uploads_overlap_and_are_bounded(tmp_path: Path) -> None:
     world = World(3, tmp_path)
 
