@@ -20,9 +20,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from odradek.broker.ids import Partition
-from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
-from odradek.broker.wal.pacing import WalLimits, sealing_wait_s
+from odradek.broker.wal.pacing import PutBudget, WalLimits, sealing_wait_s
 from odradek.storage.errors import NotLeader
 from odradek.storage.files import Buffer
 
@@ -80,7 +79,7 @@ class Wal:
         """
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
-        self._puts = RateLimiter()
+        self._puts = PutBudget(limits)
         self._open, self._opened_s, self._grown_s = OpenEntry(), 0.0, 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
         self._next_sequence = 0
@@ -183,10 +182,7 @@ class Wal:
         if is_inline:
             self._commit_ready()
         else:
-            # A PUT that did not wait for the budget is none of it: the next small one waits no
-            # longer.
-            if not self._puts.delay_s(self._limits.puts_per_s, now_s):
-                self._puts.take(self._limits.puts_per_s, now_s)
+            self._puts.take(sealed.entry.size_bytes, now_s)
             self._start(self._upload(sealed))
 
     async def _upload(self, sealed: _Sealed) -> None:
