@@ -153,7 +153,8 @@ class ObjectStoreConfig:
         default=6,
         valid=at_least(1),
         doc="How many entries of the WAL a broker uploads each second, since each upload costs "
-        "money. Full entries do not wait, nor do those for which producers wait, if they have 256 KiB on the average.",
+        "money. Full entries do not wait, nor do those for which producers wait, if they have "
+        "256 KiB on the average.",
     )
     odradek_wal_uploads_max: int32 = option(
         "odradek.wal.uploads.max",
