@@ -1,11 +1,13 @@
 """`make cluster`: three brokers on this machine, until it is interrupted.
 
 They share a catalog in a file of SQLite. Data is in the folder `data/cluster`, and is there again
-at the next start.
+at the next start. With OBJECT_STORE=s3://bucket/prefix, or file:///folder, the topics are in that
+object store (docs/object-storage.md).
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import ExitStack
 
@@ -13,6 +15,11 @@ from bench.processes import ROOT, OdradekProcess
 
 _FOLDER = ROOT / "data" / "cluster"
 _PORTS = {1: (9092, 9308), 2: (9093, 9309), 3: (9094, 9310)}
+
+
+def _sharing() -> dict[str, str]:
+    url = os.environ.get("OBJECT_STORE")
+    return {"odradek.object.store.url": url, "odradek.storage": "object"} if url else {}
 
 
 def main() -> None:
@@ -26,6 +33,7 @@ def main() -> None:
                     {
                         "node.id": str(node_id),
                         "odradek.catalog.url": f"sqlite://{_FOLDER / 'catalog.db'}",
+                        **_sharing(),
                     },
                     is_apart=True,
                     port=port,

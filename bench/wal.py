@@ -164,7 +164,7 @@ async def read_back(args: argparse.Namespace) -> None:
     begun_s, size_bytes = time.perf_counter(), 0
     wanted = {(_TOPIC, number): 0 for number in range(_PARTITIONS)}
     async for some in read_wal(line, store, threads, wanted):
-        size_bytes += sum(len(batches) for _, batches in some)
+        size_bytes += sum(run.size_bytes for run, _ in some)
     spent_s = time.perf_counter() - begun_s
     await line.close()
     threads.shutdown()

@@ -26,6 +26,7 @@ from odradek.broker.process.signals import Signals
 from odradek.config.effective import resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer
+from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.errors import DiskFailure, StorageError
 from odradek.storage.real_files import RealFileSystem
 
@@ -60,7 +61,7 @@ class Reports:
         Workers have one web page, and one process that reports to systemd.
         """
         where = [str(one) for one in broker.server.listeners]
-        data = [str(directory.path) for directory in broker.directories]
+        data = [str(one.path) for one in broker.directories if not isinstance(one, CacheDirectory)]
         line = f"odradek {self.version} accepts connections on {', '.join(where)}"
         line += f", data in {', '.join(data)}"
         self.service.ready(line)

@@ -213,7 +213,7 @@ class ReadableLog:
         return self._epochs.epoch_of(offset)
 
     def fetch(self) -> None:
-        """Read what the bucket has of the log, which the disk has then; call it in a thread.
+        """Copy the log's segments from the bucket to the disk; call it in a thread.
 
         Raises StoreFailure, and CorruptFile for damage.
         """

@@ -23,6 +23,7 @@ from odradek.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from odradek.protocol.pacing import paced
+from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.errors import DirectoryOffline
 from odradek.storage.partition_directories import has_name_for_future
 
@@ -92,6 +93,8 @@ async def _move(services: Services, name: str, number: int, path: str) -> None:
     log = topic.log(number) if topic else None
     if log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(home, CacheDirectory) or log.uncommitted is not None:
+        raise Refusal(ErrorCode.LOG_DIR_NOT_FOUND, "A shared partition is in no log directory.")
     if partitions.offline_directories and log.directory.parent != home.path:
         # The offline directory may already hold a copy.
         raise DirectoryOffline("a log directory is offline: nothing can be moved until it is back")

@@ -115,6 +115,7 @@ class StoredLog:
     stored_offset: int
     log_start_offset: int
     segments: tuple[SegmentRow, ...]
+    cleaner_offset: int | None = None  # the first dirty one
 
 
 class Offsets(NamedTuple):
@@ -123,6 +124,7 @@ class Offsets(NamedTuple):
     stored_offset: int
     log_start_offset: int
     leader: int
+    cleaner_offset: int | None
 
 
 class _Current(NamedTuple):
@@ -157,7 +159,7 @@ def add_segments(
     current = _current(connection, map(_place, rows))
     kept, unnamed = [], Counter[str]()
     for one in rows:
-        stored_offset, log_start_offset, _ = offsets[one.partition]
+        stored_offset, log_start_offset, *_ = offsets[one.partition]
         before = current.get(_place(one))
         if stored_offset < one.next_offset:
             raise SegmentGap(
@@ -246,6 +248,18 @@ def raise_log_start(
     note_garbage(connection, engine, unnamed)
 
 
+def note_cleaner_offsets(
+    connection: Connection, engine: Engine, session: int, offsets: Mapping[Partition, int]
+) -> None:
+    """Note the offsets up to which partitions are clean. Raises SessionClosed and NotLed."""
+    engine.exclude_changes(connection)
+    connection.execute_many(
+        "UPDATE partition SET cleaner_offset = ? WHERE topic_id = ? AND number = ?",
+        [(offset, *partition) for partition, offset in sorted(offsets.items())],
+    )
+    _check_led(connection, session, offsets.keys())
+
+
 def remove_topics(connection: Connection, engine: Engine, topic_ids: Iterable[bytes]) -> None:
     """Remove the rows of topics; part of the transaction that deletes them."""
     for topic_id in topic_ids:
@@ -270,6 +284,7 @@ def segments_of(
             one.stored_offset,
             one.log_start_offset,
             tuple(sorted(found.get(key, ()), key=_place)),
+            one.cleaner_offset,
         )
         for key, one in offsets_of(connection, partitions).items()
     }
@@ -281,7 +296,8 @@ def offsets_of(
     """Return the offsets of partitions; those that do not exist are left out."""
     rows = query_for(
         connection,
-        "SELECT topic_id, number, stored_offset, log_start_offset, leader FROM partition"
+        "SELECT topic_id, number, stored_offset, log_start_offset, leader, cleaner_offset"
+        " FROM partition"
         " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2",
         partitions,
     )

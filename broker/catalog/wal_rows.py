@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.metadata.statements import Connection
 
@@ -101,7 +102,11 @@ def entry_rows(connection: Connection, after: int, count_max: int) -> list[Entry
     ]
 
 
-def entry_bodies(connection: Connection, places: Sequence[int]) -> list[bytes]:
-    """Return the bodies of inline entries."""
-    query = "SELECT body FROM wal_entry WHERE place = ?"
-    return [bytes(connection.execute(query, (one,))[0][0]) for one in places]
+def entry_bodies(connection: Connection, places: Sequence[int]) -> dict[int, bytes]:
+    """Return the bodies of inline entries by place."""
+    rows = query_for(
+        connection,
+        "SELECT place, body FROM wal_entry JOIN (KEYS) AS given ON place = given.column1",
+        [(one,) for one in places],
+    )
+    return {place: bytes(body) for place, body in rows}

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 # Partitions that change hands together: none of them is served until all are closed.
 _AT_ONCE = 8
+# Shared ones are closed by one commit.
+_SHARED_AT_ONCE = 64
 _RETRY_S = 0.5
 # After a handover before a stop, clients hear the new leaders here; to those that
 # find the connection closed another broker might still name this one.
@@ -95,7 +97,9 @@ class Handovers:
             if (key := (topic.topic_id, log.partition)) in targets
         }
         count = 0
-        for chunk in _chunks(list(given.items())):
+        shared = [one for one in given.items() if one[0].uncommitted is not None]
+        local = [one for one in given.items() if one[0].uncommitted is None]
+        for chunk in (*_chunks(local), *_chunks(shared, _SHARED_AT_ONCE)):
             if not must_stop():
                 count += await self._hand_over(dict(chunk))
         if given:
@@ -356,6 +360,8 @@ def _close_all(
     return left
 
 
-def _chunks(given: Sequence[tuple[Log, int]]) -> Iterator[Sequence[tuple[Log, int]]]:
-    for at in range(0, len(given), _AT_ONCE):
-        yield given[at : at + _AT_ONCE]
+def _chunks(
+    given: Sequence[tuple[Log, int]], size: int = _AT_ONCE
+) -> Iterator[Sequence[tuple[Log, int]]]:
+    for at in range(0, len(given), size):
+        yield given[at : at + size]

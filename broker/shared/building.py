@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog
+from odradek.broker.catalog.wal_reading import Batches
 from odradek.broker.ids import Partition
 from odradek.broker.shared.packing import packed_segment, remote_file
 from odradek.broker.topics.states import Wanted
-from odradek.broker.wal.entries import Run
+from odradek.broker.wal.entries import DamagedEntry, Run
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.copying import append_copied
 from odradek.storage.epochs import FILE_NAME
-from odradek.storage.errors import BucketFailure
+from odradek.storage.errors import BucketFailure, StorageError
 from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.packs import EPOCHS, read_packed_file
-from odradek.storage.objects.store import ObjectStore
+from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import (
@@ -36,6 +37,7 @@ from odradek.storage.segment import (
 )
 
 NOTHING = StoredLog(0, 0, ())
+Built = Log | BucketFailure
 
 
 class Builder:
@@ -46,14 +48,17 @@ class Builder:
 
     def begin(
         self, wanted: Sequence[Wanted], stored: Mapping[Partition, StoredLog], now_ms: int
-    ) -> dict[Partition, Log]:
-        """Return logs with what their segments hold.
-
-        Raises StorageError and ObjectStoreError.
-        """
+    ) -> dict[Partition, Built]:
+        """Return logs with their stored segments, and errors of those that cannot be built."""
         return {
-            one.key: self._begin(one, stored.get(one.key, NOTHING), now_ms) for one in wanted
+            one.key: self._try_begin(one, stored.get(one.key, NOTHING), now_ms) for one in wanted
         }
+
+    def _try_begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Built:
+        try:
+            return self._begin(wanted, stored, now_ms)
+        except (StorageError, ObjectStoreError) as error:
+            return _failure(wanted.name, error)
 
     def _begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Log:
         record = wanted.record
@@ -92,33 +97,32 @@ class Builder:
         return read_packed_file(self._store, row.key, segment, kind)
 
     def append(
-        self, built: Mapping[Partition, Log], some: Sequence[tuple[Run, memoryview]], now_ms: int
+        self, built: dict[Partition, Built], some: Sequence[tuple[Run, Batches]], now_ms: int
     ) -> None:
-        """Append committed batches. Raises DiskFailure, and BucketFailure if some are missing."""
+        """Append committed batches; a log that lacks some cannot be built."""
         for run, batches in some:
             log = built[run.partition]
-            for position, header in whole_batches(batches):
-                end_offset = log.log_end_offset
-                if header.base_offset < end_offset:
-                    continue
-                if header.base_offset > end_offset and log.size_bytes:
-                    raise BucketFailure(
-                        f"{log.name}: the WAL lacks the records from offset {end_offset} to "
-                        f"{header.base_offset - 1}"
-                    )
-                batch = batches[position : position + header.size_bytes]
-                append_copied(log, header, batch, now_ms)
+            if not isinstance(log, Log):
+                continue
+            try:
+                if isinstance(batches, DamagedEntry):
+                    raise batches
+                _append(log, batches, now_ms)
+            except (StorageError, DamagedEntry) as error:
+                built[run.partition] = _failure(log.name, error)
 
     def finish(
         self,
         wanted: Sequence[Wanted],
-        built: dict[Partition, Log],
+        built: dict[Partition, Built],
         stored: Mapping[Partition, StoredLog],
         now_ms: int,
     ) -> None:
         """Let the logs begin where the catalog says, and continue in their leaders' epochs."""
         for one in wanted:
             log, start = built[one.key], stored.get(one.key, NOTHING).log_start_offset
+            if not isinstance(log, Log):
+                continue
             if log.log_end_offset < start:  # all its records were deleted, and the WAL forgot them
                 identity = LogIdentity(log.topic, log.partition, log.topic_id)
                 self._home.begin_directory(log.topic, log.partition)
@@ -126,3 +130,20 @@ class Builder:
             log.advance_start_offset(start)
             log.leader_epoch = log.epochs[-1][0] if log.epochs else -1
             log.raise_epoch(one.record.leaders[one.number].epoch)
+
+
+def _append(log: Log, batches: memoryview, now_ms: int) -> None:
+    for position, header in whole_batches(batches):
+        end_offset = log.log_end_offset
+        if header.base_offset < end_offset:
+            continue
+        if header.base_offset > end_offset and log.size_bytes:
+            raise BucketFailure(
+                f"the WAL lacks the records from offset {end_offset} to {header.base_offset - 1}"
+            )
+        batch = batches[position : position + header.size_bytes]
+        append_copied(log, header, batch, now_ms)
+
+
+def _failure(name: str, error: Exception) -> BucketFailure:
+    return BucketFailure(f"{name} cannot be read back: {error}")

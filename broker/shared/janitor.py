@@ -91,10 +91,14 @@ class Janitor:
             try:
                 freed_bytes = await self.free_wal()
                 count = await self.delete_garbage()
-            except (MetadataError, ObjectStoreError, DamagedEntry) as error:
+            except Exception as error:  # The root of a task: the next try may succeed.
+                is_bug = not isinstance(error, (MetadataError, ObjectStoreError, DamagedEntry))
                 if str(error) != self.problem:
-                    logger.error("could not free the WAL, tries again: %s", error)
-                self.problem = str(error)
+                    logger.error(
+                        "could not free the WAL, tries again: %s", error,
+                        exc_info=error if is_bug else None,
+                    )  # fmt: skip
+                self.problem = str(error) or repr(error)
             else:
                 self.problem = ""
                 if freed_bytes or count:

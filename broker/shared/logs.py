@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,10 +26,10 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.bucket import Bucket
-from odradek.broker.shared.building import NOTHING, Builder
+from odradek.broker.shared.building import NOTHING, Builder, Built
 from odradek.broker.shared.uploads import Uploads
 from odradek.broker.topics.states import Partition, Wanted, as_offline
-from odradek.broker.wal.entries import DamagedEntry, Run
+from odradek.broker.wal.entries import Run
 from odradek.broker.wal.pacing import WalLimits
 from odradek.broker.wal.wal import Wal, WalLost
 from odradek.storage.cache_directory import CacheDirectory
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 # The time for batches that wait to be committed at a stop.
 _DRAIN_S = 5.0
+_THREADS = 4
 
 
 class SharedLogs:
@@ -148,17 +150,24 @@ class SharedLogs:
             if known:
                 stored = await self._reads.read(partial(segments_of, partitions=known))
             now_ms, builder = self._now_ms(), self._builder
-            built = await asyncio.to_thread(builder.begin, wanted, stored, now_ms)
+            # Most of the time the system creates files, several at a time.
+            shares = [wanted[at::_THREADS] for at in range(min(_THREADS, len(wanted)))]
+            begun = await asyncio.gather(
+                *(asyncio.to_thread(builder.begin, one, stored, now_ms) for one in shares)
+            )
+            built = dict(itertools.chain.from_iterable(one.items() for one in begun))
             sizes = dict.fromkeys(built, 0)
             if known:
-                ends = {key: built[key].log_end_offset for key in known}
+                ends = {
+                    key: log.log_end_offset for key, log in built.items() if isinstance(log, Log)
+                }
                 reads = self._bucket.reads
                 async for some in read_wal(self._reads, self._bucket.store, reads, ends):
                     await asyncio.to_thread(builder.append, built, some, now_ms)
                     for run, _ in some:
                         sizes[run.partition] += run.size_bytes
             await asyncio.to_thread(builder.finish, wanted, built, stored, now_ms)
-        except (MetadataError, ObjectStoreError, DamagedEntry) as error:
+        except (MetadataError, ObjectStoreError) as error:
             failure = BucketFailure(f"shared partitions could not be opened: {error}")
             return [as_offline(one, failure) for one in wanted]
         except StorageError as error:
@@ -166,25 +175,29 @@ class SharedLogs:
         if session != self._session:
             lost = NotLeader("the session of this broker was closed meanwhile")
             return [as_offline(one, lost) for one in wanted]
-        for key, log in built.items():
+        logs = {key: log for key, log in built.items() if isinstance(log, Log)}
+        for key, log in logs.items():
             log.recovery_point = log.log_end_offset
             exchange = partial(self._uploads.exchange, log)
             log.uncommitted = Uncommitted(partial(self.wal.add, key), exchange)
-            self._uploads.track(key, log, stored.get(key, NOTHING), sizes[key])
+            of_log = stored.get(key, NOTHING)
+            self._uploads.track(key, log, of_log, sizes[key])
+            if of_log.cleaner_offset is not None:
+                self.home.cleaner_offsets[log.topic, log.partition] = of_log.cleaner_offset
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
-        self._logs = in_use | built
+        self._logs = in_use | logs
         if known:
             logger.info(
                 "opened shared logs=%d wal_bytes=%d ms=%d",
                 len(known), sum(sizes.values()), (self._loop.time() - begun_s) * 1000,
             )  # fmt: skip
-        return [built[one.key] for one in wanted]
+        return [_opened(one, built[one.key]) for one in wanted]
 
     def _committed(self, run: Run) -> None:
         log = self._logs.get(run.partition)
         if log is not None and not log.is_closed:
             log.committed(run.next_offset)
-            self._uploads.committed(log, run.size_bytes)
+            self._uploads.committed(log, run.size_bytes, self.wal.committed_count)
             self.on_committed(log, run.size_bytes)
 
     def _lost(self, error: WalLost) -> None:
@@ -196,3 +209,7 @@ class SharedLogs:
         # Another broker may serve them by now; this one would begin them again.
         self._discarding = start_task("discard logs", asyncio.to_thread(self.home.discard, lost))
         self.on_lost(error)
+
+
+def _opened(wanted: Wanted, built: Built) -> Partition:
+    return built if isinstance(built, Log) else as_offline(wanted, built)

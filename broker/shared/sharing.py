@@ -46,9 +46,10 @@ class Sharing:
         self._lines = [open_line(name) for name in ("wal", "shared", "segments")]
         commits, reads, segments = self._lines
         limits = StoringLimits(
-            config.odradek_wal_checkpoint_bytes, config.odradek_wal_checkpoint_ms / _MS_PER_S
+            config.odradek_wal_checkpoint_bytes,
+            wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
         )
-        self.uploads = Uploads(bucket, files, segments, limits, now_ms)
+        self.uploads = Uploads(bucket, files, segments, limits, now_ms, home.cleaner_offsets)
         self.janitor = Janitor(
             bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first
         )
@@ -70,6 +71,9 @@ class Sharing:
         """Return the problems that an operator has to look at."""
         failure = self.logs.wal.failure
         found = [f"shared partitions take no records: {failure}"] if failure else []
+        trouble = self._bucket.store.trouble
+        if trouble:
+            found.append(f"the object store does not answer: {trouble}")
         if self.uploads.problem:
             found.append(f"shared partitions are not stored: {self.uploads.problem}")
         if self.janitor.problem:

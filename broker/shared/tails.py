@@ -15,16 +15,17 @@ from odradek.storage.log import Log
 _PACK_BYTES = 16 << 20
 # A segment that is larger is sealed. It is in memory while it is uploaded.
 SEGMENT_BYTES_MAX = 64 << 20
-# An active segment is uploaded again as a whole. It is sealed if it has grown by less than a
-# quarter since.
-_GROWTH_MIN = 4
+# An active segment is uploaded again as a whole. If it has this size and has grown by less than a
+# quarter since, it is sealed. Smaller ones would be too many.
+_AGAIN_BYTES, _GROWTH_MIN = 256 << 10, 4
 
 
 @dataclass(frozen=True, slots=True)
 class StoringLimits:
-    """The bytes that only the WAL has, and the time for which it does, before logs are stored."""
+    """The bytes and entries that only the WAL has, and for how long, before logs are stored."""
 
     wal_bytes: int = 256 << 20
+    wal_entries: int = 20_000
     wal_age_s: float = 600.0
 
 
@@ -36,11 +37,14 @@ class Tail:
     log: Log
     stored_offset: int
     start_offset: int
+    cleaner_offset: int | None = None
     # The upload of a segment that was not sealed then: its base offset and size.
     open_base: int = -1
     open_bytes: int = 0
+    # The records that are not stored: their bytes, since when, and since which entry of the WAL.
     size_bytes: int = 0
     since_s: float = 0.0
+    since_entry: int = 0
     # The catalog's rows, by base offset.
     rows: dict[int, SegmentRow] = field(default_factory=dict)
     # The segments whose files the disk has without need.
@@ -50,9 +54,9 @@ class Tail:
     def is_due_to_seal(self) -> bool:
         """Whether the active segment is to be sealed rather than uploaded as it is."""
         size = self.log.active.size_bytes
-        has_grown_little = (size - self.open_bytes) * _GROWTH_MIN < self.open_bytes
-        is_again = self.open_base == self.log.active.base_offset
-        return size >= _PACK_BYTES or (is_again and has_grown_little)
+        if self.open_base == self.log.active.base_offset and self.open_bytes >= _AGAIN_BYTES:
+            return (size - self.open_bytes) * _GROWTH_MIN < self.open_bytes
+        return size >= _PACK_BYTES
 
     @property
     def has_sealed(self) -> bool:
@@ -71,12 +75,12 @@ class Tail:
         if with_active and end > max(self.stored_offset, active.base_offset):
             yield Part(self.key, log, active, end, log.epochs, is_open=True)
 
-    def stored(self, row: SegmentRow, now_s: float) -> None:
-        """Note that the catalog has a row."""
+    def stored(self, row: SegmentRow, now_s: float, entry: int) -> None:
+        """Note that the catalog has a row; the rest is from a later time and entry on."""
         before = self.open_bytes if row.base_offset == self.open_base else 0
         self.size_bytes = max(self.size_bytes - (row.size_bytes - before), 0)
         self.stored_offset = max(self.stored_offset, row.next_offset)
-        self.since_s = now_s
+        self.since_s, self.since_entry = now_s, entry
         self.rows[row.base_offset] = row
         if row.is_open:
             self.open_base, self.open_bytes = row.base_offset, row.size_bytes

@@ -20,17 +20,20 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
 
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
     NotLed,
+    SegmentGap,
     SegmentRow,
     StoredLog,
     add_segments,
     exchange_segments,
+    note_cleaner_offsets,
     raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
@@ -49,7 +52,9 @@ from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+# The errors of a store, of a catalog, and of a disk; any other one is a bug.
+_EXPECTED = (MetadataError, ObjectStoreError, StorageError)
+Change = Callable[[Connection, Engine], None]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
 
@@ -64,10 +69,12 @@ class Uploads:
         line: Line,
         limits: StoringLimits,
         now_ms: Callable[[], int],
+        cleaner_offsets: Mapping[tuple[str, int], int],
     ) -> None:
-        """`line` is a connection to the catalog."""
+        """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
         self._bucket, self._files, self._line = bucket, files, line
         self._limits, self._now_ms = limits, now_ms
+        self._cleaner_offsets = cleaner_offsets
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
         self._session = 0
@@ -76,7 +83,7 @@ class Uploads:
         # Those with committed records that are not stored; the oldest ones first.
         self._unstored: dict[Partition, Tail] = {}
         self._sealed: dict[Partition, Tail] = {}
-        self.unstored_bytes = 0
+        self.unstored_bytes = self._entry = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -90,13 +97,15 @@ class Uploads:
         self._session, self._numbers = session, itertools.count()
         for tails in (self._tails, self._unstored, self._sealed):
             tails.clear()
-        self.unstored_bytes = 0
+        self.unstored_bytes = self._entry = 0
         if self._task is None:
             self._task = start_task("store shared logs", self._run())
 
     def track(self, key: Partition, log: Log, stored: StoredLog, size_bytes: int) -> None:
         """Begin to store a log that was opened, of which the WAL had `size_bytes`."""
-        tail = Tail(key, log, stored.stored_offset, stored.log_start_offset)
+        tail = Tail(
+            key, log, stored.stored_offset, stored.log_start_offset, stored.cleaner_offset
+        )
         for row in stored.segments:
             tail.rows[row.base_offset] = row
             if row.is_open:
@@ -104,15 +113,16 @@ class Uploads:
         self._tails[key] = tail
         self._sealed[key] = tail
         if size_bytes:
-            self.committed(log, size_bytes)
+            self.committed(log, size_bytes, self._entry)
 
-    def committed(self, log: Log, size_bytes: int) -> None:
-        """Note that the WAL has committed more of a log."""
+    def committed(self, log: Log, size_bytes: int, entry: int) -> None:
+        """Note that the WAL has committed more of a log, with the entry of a number."""
         tail = self._tails.get((log.topic_id, log.partition))
         if tail is None or tail.log is not log:
             return
+        self._entry = entry
         if not tail.size_bytes:
-            tail.since_s = self._loop.time()
+            tail.since_s, tail.since_entry = self._loop.time(), entry
             self._unstored[tail.key] = tail
         tail.size_bytes += size_bytes
         self.unstored_bytes += size_bytes
@@ -136,7 +146,7 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                await self._commit(partial(_raise, starts=starts, session=self._session))
+                await self._commit(partial(raise_log_start, session=self._session, offsets=starts))
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
@@ -162,12 +172,17 @@ class Uploads:
                 await self.raise_starts()
                 async with self._turn:
                     await self._look()
+                    await self._note_cleaned()
             except SessionClosed:  # the next session begins again
                 await asyncio.sleep(_RETRY_S)
-            except (MetadataError, ObjectStoreError, StorageError) as error:
+            except Exception as error:  # The root of a task: the next try may succeed.
+                is_bug = not isinstance(error, _EXPECTED)
                 if str(error) != self.problem:
-                    logger.error("could not store shared logs, tries again: %s", error)
-                self.problem = str(error)
+                    logger.error(
+                        "could not store shared logs, tries again: %s", error,
+                        exc_info=error if is_bug else None,
+                    )  # fmt: skip
+                self.problem = str(error) or repr(error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.problem = ""
@@ -176,11 +191,29 @@ class Uploads:
         for tail in [one for one in self._tails.values() if one.log.is_closed]:
             self._forget(tail)
         sealed, self._sealed = self._sealed, {}
-        for tail in sealed.values():
-            if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
-                tail.log.roll(self._now_ms(), "the size of an object")
-        await self._store(self._due(), sealed.values())
+        try:
+            for tail in sealed.values():
+                if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
+                    tail.log.roll(self._now_ms(), "the size of an object")
+            await self._store(self._due(), sealed.values())
+        except BaseException:
+            self._sealed = sealed | self._sealed
+            raise
         await self._adopt()
+
+    async def _note_cleaned(self) -> None:
+        """Let the catalog have the offsets up to which the logs are clean."""
+        changed = {}
+        for key, tail in self._tails.items():
+            offset = self._cleaner_offsets.get((tail.log.topic, tail.log.partition))
+            if offset is not None and offset != tail.cleaner_offset and not tail.log.is_closed:
+                changed[key] = offset
+        if changed:
+            note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
+            await self._commit(note)
+            for key, offset in changed.items():
+                if key in self._tails:
+                    self._tails[key].cleaner_offset = offset
 
     def _forget(self, tail: Tail) -> None:
         del self._tails[tail.key]
@@ -197,7 +230,11 @@ class Uploads:
             excess = 0
         due = []
         for tail in self._unstored.values():
-            if excess <= 0 and now_s - tail.since_s < limits.wal_age_s:
+            is_old = (
+                now_s - tail.since_s >= limits.wal_age_s
+                or self._entry - tail.since_entry >= limits.wal_entries
+            )
+            if excess <= 0 and not is_old:
                 break
             excess -= tail.size_bytes
             due.append(tail)
@@ -223,7 +260,7 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self._commit(partial(_add, rows=rows, session=session))
+        await self._name(rows, partial(add_segments, session=session, rows=rows))
         now_s = self._loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
@@ -239,7 +276,7 @@ class Uploads:
 
     def _note(self, tail: Tail, row: SegmentRow, now_s: float) -> None:
         before = tail.size_bytes
-        tail.stored(row, now_s)
+        tail.stored(row, now_s, self._entry)
         self._recount(tail, before)
         if not row.is_open:
             tail.kept.add(row.base_offset)
@@ -311,8 +348,10 @@ class Uploads:
             ]
             made = await self._pack(parts, session)
             keys = [(one.base_offset, one.key) for one in rows]
-            change = partial(_replace, key=tail.key, old=keys, new=made, session=session)
-            await self._commit(change)
+            change = partial(
+                exchange_segments, session=session, partition=tail.key, old=keys, new=made
+            )
+            await self._name(made, change)
             for one in rows:
                 del tail.rows[one.base_offset]
                 tail.kept.discard(one.base_offset)
@@ -320,38 +359,25 @@ class Uploads:
                 tail.rows[row.base_offset] = row
                 tail.kept.add(row.base_offset)
 
-    async def _commit(self, work: Callable[[Connection, Engine], T]) -> T:
+    async def _name(self, rows: Sequence[SegmentRow], work: Change) -> None:
+        """Add rows that name an object; it is garbage if the catalog refuses them."""
+        try:
+            await self._commit(work)
+        except (MetadataError, StorageError):
+            sizes = {rows[0].key: sum(one.size_bytes for one in rows)}
+            with suppress(MetadataError):  # then fsck finds the object
+                await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+            raise
+
+    async def _commit(self, work: Change) -> None:
         """Change the catalog; repeat that until there is an answer."""
         while True:
             try:
                 return await self._line.touch(lambda to: work(to, self._line.engine))
-            except (SessionClosed, NotLed):
+            except (SessionClosed, NotLed, SegmentGap):
                 raise
             except MetadataError as error:
                 if str(error) != self.problem:
                     logger.error("could not store shared logs, tries again: %s", error)
                 self.problem = str(error)
                 await asyncio.sleep(_RETRY_S)
-
-
-def _add(
-    connection: Connection, engine: Engine, rows: Sequence[SegmentRow], session: int
-) -> None:
-    add_segments(connection, engine, session, rows)
-
-
-def _raise(
-    connection: Connection, engine: Engine, starts: Mapping[Partition, int], session: int
-) -> None:
-    raise_log_start(connection, engine, session, starts)
-
-
-def _replace(
-    connection: Connection,
-    engine: Engine,
-    key: Partition,
-    old: Sequence[tuple[int, str]],
-    new: Sequence[SegmentRow],
-    session: int,
-) -> None:
-    exchange_segments(connection, engine, session, key, old, new)

@@ -84,6 +84,7 @@ class FollowingTopics(LiveTopics):
     async def restore(self) -> None:
         """Lead again the partitions that this broker has given up, and that it still leads."""
         self._has_resigned = False
+        await self._open_shared({topic.record: topic.config for topic in self})
         for topic in self:
             record = topic.record
             wanted = [
@@ -157,17 +158,40 @@ class FollowingTopics(LiveTopics):
             known = self._by_id.get(topic_id)
             if known is not None:
                 await self._lose(known)
+        await self._open_shared(
+            {
+                one: self._by_id[one.topic_id].config
+                if one.topic_id in self._by_id
+                else self._resolve(one.name, configs.get(_owner(one), {}))
+                for one in present
+            }
+        )
         for record in present:
             known = self._by_id.get(record.topic_id)
             if known is None:
-                owner = Resource(ResourceType.TOPIC, record.name)
-                await self._gain(record, configs.get(owner, {}))
+                await self._gain(record, configs.get(_owner(record), {}))
             else:
                 await self._update(known, record)
         for owner, overrides in paced(configs.items()):
             topic = self.get(owner.name) if owner.type is ResourceType.TOPIC else None
             if topic is not None and dict(topic.overrides) != dict(overrides):
                 self._reconfigure(topic, overrides, self._resolve(topic.name, overrides))
+
+    async def _open_shared(self, records: Mapping[TopicRecord, TopicConfig]) -> None:
+        """Open the shared partitions of this broker together: each look at the WAL reads it all.
+
+        Those of coordinators come first.
+        """
+        for is_internal in (True, False):
+            wanted = [
+                Wanted(record, number, config)
+                for record, config in records.items()
+                if (record.name in INTERNAL) == is_internal
+                for number, leader in enumerate(record.leaders)
+                if leader.is_shared and self._leads(record, number)
+            ]
+            if wanted:
+                await self._partitions.open(wanted)
 
     async def _gain(self, record: TopicRecord, overrides: Mapping[str, str]) -> None:
         config = self._resolve(record.name, overrides)
@@ -242,6 +266,10 @@ class FollowingTopics(LiveTopics):
             logger.error("settings stored by another broker do not fit topic=%s: %s", name, error)
             storage = overrides.get(STORAGE, LOCAL)
             return replace(self._configs.of_topic({}).config, odradek_storage=storage)
+
+
+def _owner(record: TopicRecord) -> Resource:
+    return Resource(ResourceType.TOPIC, record.name)
 
 
 def _merged(present: Sequence[Partition], changed: Sequence[Partition]) -> tuple[Partition, ...]:

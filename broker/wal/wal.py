@@ -92,6 +92,7 @@ class Wal:
         self._lost: WalLost | None = None
         # The error of the last try while entries wait for the bucket or the catalog.
         self.failure: WalFailure | None = None
+        self.committed_count = 0  # entries
         # Bytes that were added and are not committed yet.
         self.pending_bytes = 0
         self._room: asyncio.Future[None] | None = None
@@ -220,6 +221,7 @@ class Wal:
 
     def _settle(self, sealed: _Sealed) -> None:
         self._count_off(sealed.entry.size_bytes)
+        self.committed_count += 1
         for run in sealed.entry.runs:
             self._on_committed(run)
         while self._waiters and self._waiters[0][0] <= sealed.sequence:

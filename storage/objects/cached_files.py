@@ -5,6 +5,9 @@
 
 All other files are those of the file system below. A remote file is read like any other, is
 renamed and removed like any other, and is never written.
+
+No file is synced: all that was acknowledged is in the bucket or in the WAL, and no file of a cache
+is used after its process has ended.
 """
 
 from __future__ import annotations
@@ -69,8 +72,7 @@ class CachedFile:
         self._writable().free(position, size)
 
     def sync(self) -> None:
-        if self._file.remote is None:  # the bucket is durable
-            self._own().sync()
+        """Do nothing."""
 
     def opened(self) -> Opened | None:
         return None if self._file.remote is not None else self._own().opened()
@@ -252,12 +254,12 @@ class CachedFiles:
         self._fs.write_private(path, data)
 
     def write_atomically(self, path: Path, data: Buffer, *, is_private: bool = False) -> None:
-        if self._remote_at(path) is None:
-            self._fs.write_atomically(path, data, is_private=is_private)
-            return
+        write = self._fs.write_private if is_private else self._fs.write_bytes
+        new = path.with_name(path.name + ".tmp")
+        write(new, bytes(data))
         # It makes a new file of that name: so does an index that is rebuilt from its log.
         with self._replacing(path):
-            self._fs.write_atomically(path, data, is_private=is_private)
+            self._fs.rename(new, path)
 
     def modified_ms(self, path: Path) -> int:
         remote = self._remote_at(path)
@@ -282,7 +284,7 @@ class CachedFiles:
         return self._fs.make_private(path)
 
     def sync_directory(self, path: Path) -> None:
-        self._fs.sync_directory(path)
+        """Do nothing."""
 
     def space(self, path: Path) -> tuple[int, int]:
         return self._fs.space(path)

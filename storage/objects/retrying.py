@@ -17,7 +17,8 @@ from odradek.storage.objects.store import (
 T = TypeVar("T")
 
 _PAUSE_MIN_MS = 50
-_PAUSE_MAX_MS = 5_000
+# Requests wait for the one that pauses longest: a store that is back is used again soon.
+_PAUSE_MAX_MS = 1_000
 
 
 class RetryingStore:
@@ -41,6 +42,8 @@ class RetryingStore:
         self._clock = clock
         self._sleep = sleep
         self._chance = chance
+        # The error of the last request, "" after one that was answered.
+        self.trouble = ""
 
     def create(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Store data; an equal object is ours if an earlier request may have stored it."""
@@ -103,10 +106,14 @@ class RetryingStore:
         pause_ms = float(_PAUSE_MIN_MS)
         while True:
             try:
-                return attempt()
-            except StoreUnavailable:
+                result = attempt()
+            except StoreUnavailable as error:
+                self.trouble = str(error)
                 pause_s = pause_ms * (1 + self._chance()) / 2 / 1000
                 if self._clock() + pause_s >= deadline_s:
                     raise
+            else:
+                self.trouble = ""
+                return result
             self._sleep(pause_s)
             pause_ms = min(pause_ms * 2, _PAUSE_MAX_MS)

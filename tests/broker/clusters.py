@@ -89,6 +89,21 @@ class ThreeBrokers(OdradekProcess):
         return super().log_text() + "".join(one.log_text() for one in self.others)
 
 
+class ThreeSharingBrokers(ThreeBrokers):
+    """Three brokers with a PostgreSQL and a bucket, a folder; all topics are shared."""
+
+    def start(self) -> float:
+        """Start the database, then the brokers."""
+        bucket = self.directory / "bucket"
+        bucket.mkdir(parents=True, exist_ok=True)
+        self.settings = {
+            **self.settings,
+            "odradek.object.store.url": f"file://{bucket}",
+            "odradek.storage": "object",
+        }
+        return super().start()
+
+
 def _wait_until_known(count: int, first: OdradekProcess) -> None:
     """Wait until the first of some brokers lists them all."""
     with Peer(first.port) as peer:

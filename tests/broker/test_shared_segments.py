@@ -18,6 +18,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from tests.broker.live import client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere
@@ -262,6 +263,9 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
             return [base for (base,) in found] == bases
 
         await until(is_settled)
+        home = former.partitions.home_of(log_of(former))
+        query = "SELECT max(cleaner_offset) FROM partition"
+        await until(lambda: rows(tmp_path, query) == [(home.cleaner_offsets["t", 0],)])
         read = await records(former)
         assert {key: value for _, key, value in read} == {
             b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
@@ -272,6 +276,7 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
         found = await records(leader)
         assert {key: value for _, key, value in found} == {key: value for _, key, value in read}
         assert len(found) <= len(read)
+        assert leader.partitions.home_of(log_of(leader)).cleaner_offsets["t", 0] > 0
 
 
 @on_uvloop
@@ -291,3 +296,33 @@ async def test_a_deleted_topic_leaves_nothing(tmp_path: Path) -> None:
         for one in brokers:
             assert not list((tmp_path / str(one.node_id) / "data").glob("odradek-cache.*/t-0"))
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", ["segment", "entry"])
+@on_uvloop
+async def test_a_lost_object_concerns_its_partition_alone(tmp_path: Path, kind: str) -> None:
+    settings = {**SLOW, "odradek.wal.inline.bytes.max": "0"}
+    if kind == "segment":
+        settings |= EAGER
+    async with cluster(tmp_path, url_of(tmp_path), 2, settings) as brokers:
+        await create(brokers[0], "t", 4, SMALL | {"retention.ms": "-1"})
+        await known_everywhere(brokers, "t")
+        former = brokers[0]
+        lost, kept = (log.partition for log in former.topics.get("t").logs)  # type: ignore[union-attr]
+        bucket = tmp_path / "bucket"
+        for partition in (lost, kept):
+            assert (await produce(former, keyed(b"k", b"v"), partition)).error_code == 0
+            if kind == "segment":
+                await stored(former, partition)
+            if partition == lost:
+                await free(former)
+                (path,) = [path for path in bucket.rglob("0*") if path.is_file()]
+        path.unlink()
+        await close_out(former)
+        other = brokers[1]
+        await until(lambda: len(other.topics.get("t").partitions) == 4)  # type: ignore[union-attr]
+        await until(lambda: leader_of([other], kept) is other)
+        assert len(await records(other, kept)) == 1
+        with pytest.raises(StorageError, match=path.name):
+            other.topics.get("t").log(lost)  # type: ignore[union-attr]
+        assert any(path.name in problem for problem in other.problems()), other.problems()

@@ -11,12 +11,12 @@ import pytest
 from bench.wal import begin_session
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
-from odradek.broker.catalog.wal_reading import read_wal
+from odradek.broker.catalog.wal_reading import Batches, read_wal
 from odradek.broker.catalog.wal_rows import NewRow, commit_entries, object_key
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import DamagedEntry, OpenEntry
 from odradek.storage.objects.opening import StoreOptions, open_store
-from odradek.storage.objects.store import ObjectMissing, ObjectStore
+from odradek.storage.objects.store import ObjectStore
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
@@ -55,7 +55,7 @@ class Shelf:
             line = Line(open_engine(self.url), "wal", Calls())
             with ThreadPoolExecutor(4) as threads:
                 found = [
-                    (run.base_offset, bytes(batches))
+                    (run.base_offset, taken(batches))
                     async for some in read_wal(line, self.store, threads, wanted)
                     for run, batches in some
                 ]
@@ -63,6 +63,13 @@ class Shelf:
             return found
 
         return asyncio.run(work())
+
+
+def taken(batches: Batches) -> bytes:
+    """Return batches; raises their error."""
+    if isinstance(batches, DamagedEntry):
+        raise batches
+    return bytes(batches)
 
 
 @pytest.fixture
@@ -91,7 +98,7 @@ def test_a_lost_object_is_reported_and_others_can_be_read(shelf: Shelf) -> None:
     key = shelf.commit(session, (ORDERS, b"lost", 0), inline=False)
     shelf.commit(session, (OTHER, b"kept", 0), inline=False)
     shelf.store.delete([key])
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(DamagedEntry, match=key):
         shelf.read({ORDERS: 0, OTHER: 0})
     assert shelf.read({OTHER: 0}) == [(0, b"kept")]
 

@@ -3,6 +3,7 @@
     kafka      Apache Kafka: shows whether a doubtful result is the broker's or the client's
     workers    Odradek with two workers
     cluster    three Odradeks with a PostgreSQL
+    shared     the same with a bucket, in which all topics are
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from tests.broker.clusters import ThreeBrokers, TwoWorkers
+from tests.broker.clusters import ThreeBrokers, ThreeSharingBrokers, TwoWorkers
 from tests.conftest import starting
 
 Broker = OdradekProcess | KafkaProcess
@@ -24,6 +25,7 @@ _KINDS: dict[str, Callable[..., Broker]] = {
     "kafka": KafkaProcess,
     "workers": TwoWorkers,
     "cluster": ThreeBrokers,
+    "shared": ThreeSharingBrokers,
 }
 KIND = _KINDS[os.environ.get("INTEROP_BROKER", "")]
 

@@ -153,6 +153,7 @@ class World:
         ends: dict[Partition, int] = {}
         async for some in read_wal(self.line, self.store, self.threads, wanted):
             for run, batches in some:
+                assert isinstance(batches, memoryview), batches
                 key = run.partition
                 assert run.next_offset > wanted[key]
                 assert ends.setdefault(key, run.base_offset) == run.base_offset, "a gap"

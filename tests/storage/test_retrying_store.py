@@ -108,9 +108,21 @@ def test_a_late_create_is_ours() -> None:
 def test_pauses_double_up_to_a_limit_and_end_before_the_deadline() -> None:
     memory, time = MemoryStore(answers=["before"] * 100), Time()
     with pytest.raises(StoreUnavailable):
-        retrying(memory, time, timeout_ms=20_000).read("a")
-    assert time.pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    assert memory.requests == 10
+        retrying(memory, time, timeout_ms=5_000).read("a")
+    assert time.pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+    assert memory.requests == 9
+
+
+def test_the_trouble_of_a_store_is_known_until_it_answers() -> None:
+    memory = MemoryStore(answers=["before"] * 3)
+    memory.objects["a"] = b"1"
+    seen: list[str] = []
+    store = RetryingStore(memory, 5_000, sleep=lambda _: seen.append(store.trouble))
+    assert store.trouble == ""
+    assert store.read("a") == b"1"
+    assert len(seen) == 3
+    assert all(seen)
+    assert store.trouble == ""
 
 
 def test_half_of_a_pause_is_random() -> None:
