@@ -197,8 +197,8 @@ class Check:
     ) -> Iterator[tuple[Partition | None, Problem]]:
         self.inline += len(rows)
         bodies = entry_bodies(connection, [row.place for row in rows])
-        for row, body in zip(rows, bodies, strict=True):
-            for fault in prove_body(row, body):
+        for row in rows:
+            for fault in prove_body(row, bodies[row.place]):
                 yield fault.partition, _entry_problem(fault, stored)
 
     # --- objects ---------------------------------------------------------------------------

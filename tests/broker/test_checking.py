@@ -252,9 +252,9 @@ async def test_brokers_at_work_are_no_false_alarm(
     """Producers append, segments are cleaned and deleted, the WAL is freed, and topics go."""
     exchanges: list[object] = []
 
-    def exchange(*arguments: Any) -> None:
-        exchange_segments(*arguments)
-        exchanges.append(arguments)
+    def exchange(*arguments: Any, **named: Any) -> None:
+        exchange_segments(*arguments, **named)
+        exchanges.append(named)
 
     monkeypatch.setattr(uploads, "exchange_segments", exchange)
     async with cluster(tmp_path, catalog_url, 2, BUSY) as brokers, AsyncExitStack() as stack:
