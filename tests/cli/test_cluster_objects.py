@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +128,18 @@ def test_orphans_are_deleted_on_demand_only(folder: Path, there: Place) -> None:
         assert shown.startswith("Deleted 1 orphan (3 B).\nNo problem in ")
         assert orphan not in there.objects()
         (there.path / orphan).touch()
+
+
+def test_a_terminal_shows_how_far_the_check_is(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    with COMMANDS.start(*given(folder, "fsck"), stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        output, _ = process.communicate()
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert output.startswith(b"No problem in ")
+    assert re.search(r"\rchecked 0 B of [\d.]+ kB\x1b\[K", shown)
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_wrong_settings_are_explained(folder: Path, tmp_path: Path) -> None:
