@@ -10,7 +10,9 @@ import click
 from odradek.cli.answer import print_json
 from odradek.cli.ask import answer_or_exit, token_option, url_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.cluster_fsck import fsck
 from odradek.cli.cluster_moves import export, init
+from odradek.cli.cluster_objects import objects
 from odradek.cli.refusals import Act
 from odradek.cli.words import count
 
@@ -20,8 +22,8 @@ def cluster() -> None:
     """Show the brokers of a cluster, move partitions between them; begin or end a cluster."""
 
 
-cluster.add_command(init)
-cluster.add_command(export)
+for command in (init, export, objects, fsck):
+    cluster.add_command(command)
 
 
 @cluster.command()

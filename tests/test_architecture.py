@@ -171,8 +171,6 @@ FOR_TESTS = {
     "check_retention",
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
-    # Until brokers upload segments:
-    "read_pack_index",
 }
 # Libraries call these: logging, urllib and Click.
 CALLED_BY_OTHERS = {

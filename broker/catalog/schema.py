@@ -102,3 +102,15 @@ def migrate(engine: Engine, connection: Connection) -> None:
         engine.create_tables(connection, script)
     if version < len(MIGRATIONS):
         connection.execute("UPDATE schema_version SET number = ?", (len(MIGRATIONS),))
+
+
+def require_current(engine: Engine, connection: Connection) -> None:
+    """Raise MetadataError unless the tables are those of this release."""
+    version = 0
+    if engine.has_table(connection, "schema_version"):
+        ((version,),) = connection.execute("SELECT number FROM schema_version")
+    if version != len(MIGRATIONS):
+        raise MetadataError(
+            f"the catalog {engine.address} has schema version {version}, not {len(MIGRATIONS)}: "
+            "use the release of its brokers"
+        )

@@ -54,10 +54,11 @@ TABLES = """
     CREATE INDEX segment_key ON segment (key);
     ALTER TABLE partition ADD COLUMN stored_offset INTEGER NOT NULL DEFAULT 0;
 """ + garbage_rows.TABLES
-_ROWS = (
+SEGMENTS = (
     "SELECT topic_id, number, base_offset, next_offset, key, position, files, size_bytes,"
     " max_timestamp, first_timestamp, created_ms, is_open FROM segment"
 )
+"""The begin of a query for rows; their last columns are the fields of a SegmentRow."""
 _INSERT = (
     "INSERT INTO segment (topic_id, number, base_offset, next_offset, key, position, files,"
     " size_bytes, max_timestamp, first_timestamp, created_ms, is_open)"
@@ -273,7 +274,7 @@ def segments_of(
     found: dict[Partition, list[SegmentRow]] = {}
     for topic_id, number, *columns in query_for(
         connection,
-        _ROWS + " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2",
+        SEGMENTS + " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2",
         partitions,
     ):
         key, columns[-1] = (bytes(topic_id), number), bool(columns[-1])

@@ -30,7 +30,7 @@ bucket. All numbers are big-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -193,6 +193,15 @@ def _chunks(source: Buffer | FilePart) -> Iterator[Buffer]:
             )
         yield chunk
         position += len(chunk)
+
+
+def least_size(segments: Iterable[PackedSegment]) -> int:
+    """Return the bytes that a pack with these segments has at least; exactly, if they are all."""
+    end, index_bytes = 0, 0
+    for one in segments:
+        end = max(end, one.end)
+        index_bytes += _HEADER.size + len(one.files) * _ROW.size
+    return end + index_bytes + _FOOTER.size
 
 
 def read_packed_file(
