@@ -34,6 +34,7 @@ from odradek.broker.catalog.segment_rows import (
     raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
@@ -64,10 +65,11 @@ class Uploads:
         line: Line,
         limits: StoringLimits,
         now_ms: Callable[[], int],
+        counts: SharedCounts,
     ) -> None:
         """`line` is a connection to the catalog."""
         self._bucket, self._files, self._line = bucket, files, line
-        self._limits, self._now_ms = limits, now_ms
+        self._limits, self._now_ms, self._counts = limits, now_ms, counts
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
         self._session = 0
@@ -313,6 +315,7 @@ class Uploads:
             keys = [(one.base_offset, one.key) for one in rows]
             change = partial(_replace, key=tail.key, old=keys, new=made, session=session)
             await self._commit(change)
+            self._counts.exchanged_segments += len(rows)
             for one in rows:
                 del tail.rows[one.base_offset]
                 tail.kept.discard(one.base_offset)
