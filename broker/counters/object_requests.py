@@ -17,12 +17,19 @@ from time import perf_counter_ns
 
 from odradek.broker.counters.latency import Counts, Times
 from odradek.storage.objects.counting import DELETE, PUT, Request
-from odradek.storage.objects.store import StoreRefused, StoreUnavailable
+from odradek.storage.objects.store import (
+    ObjectExists,
+    ObjectMissing,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 WAL, SEGMENTS, READS, GARBAGE, PROBE = "wal", "segments", "reads", "garbage", "probe"
 PURPOSES = (WAL, SEGMENTS, READS, GARBAGE, PROBE)
 
 _NS_PER_MS = 1_000_000
+# The errors that a probe asks for.
+_PROOFS = (ObjectExists, ObjectMissing)
 
 
 @dataclass(slots=True)
@@ -80,13 +87,14 @@ class ObjectRequests:
     def count(self, request: Request) -> None:
         """Count a request that has ended."""
         with self._lock:
-            sums = self._sums[purpose_of(request.method, request.key)]
+            purpose = purpose_of(request.method, request.key)
+            sums = self._sums[purpose]
             sums.methods[request.method] += 1
             sums.sent_bytes += request.sent_bytes
             sums.received_bytes += request.received_bytes
             sums.times.observe(request.begun_ns)
             error = request.error
-            if error is not None:
+            if error is not None and not (purpose == PROBE and isinstance(error, _PROOFS)):
                 sums.errors[type(error).__name__] += 1
             is_put = request.method == PUT
             if isinstance(error, StoreUnavailable | StoreRefused):

@@ -119,6 +119,7 @@ def test_the_probe_of_a_start_is_a_purpose_of_its_own() -> None:
     probe(CountingStore(MemoryStore(), counts.count))
     found = counts.by_purpose()
     assert found["probe"].methods == {"PUT": 2, "GET": 4, "HEAD": 1, "LIST": 1, "DELETE": 1}
+    assert found["probe"].errors == {}  # it asks for two
     assert not any(one.methods for name, one in found.items() if name != "probe")
     assert counts.trouble() is None
 

@@ -32,8 +32,7 @@ REQUESTS = counter(
 FAILURES = counter(
     f"{_STORE}_failures_total",
     "Requests to the object store that failed, by purpose and kind of error. StoreUnavailable is"
-    " tried again; for StoreRefused see the log and /health. A probe has one ObjectExists and one"
-    " ObjectMissing.",
+    " tried again; for StoreRefused see the log and /health.",
     "purpose",
     "error",
 )
