@@ -124,14 +124,14 @@ class Clustering:
             broker.stopping.push_async_callback(self._sharing.close)
         broker.stopping.push_async_callback(made.stop)
         if self._sharing is not None:
-            shared = self._sharing.logs
+            broker.sharing, shared = self._sharing, self._sharing.logs
             broker.group_commit.committed = shared.committed
             broker.group_commit.room = shared.room
             broker.partitions.on_log.append(shared.adopt)
             shared.on_committed = broker.purgatory.appended
             shared.on_lost, made.on_joined = made.lose, shared.begin
             self._sharing.uploads.on_failed = broker.disks.take_offline
-            self._sharing.janitor.start()
+            self._sharing.start()
             # Before the session is left: nothing is committed after that.
             broker.stopping.push_async_callback(shared.drain)
 

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from odradek.broker.reassignment.copies import Copies
     from odradek.broker.reassignment.followers import Followers
     from odradek.broker.reassignment.handovers import Handovers
+    from odradek.broker.shared.sharing import Sharing
     from odradek.broker.web.server import HttpServer
     from odradek.broker.workers.role import Role
 
@@ -117,6 +118,7 @@ class Broker:
         self.searches = asyncio.Semaphore(_SEARCHES_MAX)
         self.http = Http(self)
         self.membership: Membership | None = None
+        self.sharing: Sharing | None = None
         self.handovers: Handovers | None = None
         self.followers: Followers | None = None
         self.copies: Copies | None = None

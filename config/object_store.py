@@ -26,6 +26,11 @@ _KEY_ID, _KEY = f"{_STORE}access.key.id", f"{_STORE}secret.access.key"
 _ENTRY, _INLINE = "odradek.wal.bytes.max", "odradek.wal.inline.bytes.max"
 _PENDING = "odradek.wal.pending.bytes.max"
 _BUCKETS = ("s3", "gs", "az")
+_PRICE = between(0, 1_000_000)
+_BILL = (
+    "for metrics of the store's costs; by default the list price of Amazon S3 Standard in "
+    "us-east-1 in dollars (aws.amazon.com/s3/pricing, 2025)"
+)
 
 
 def _check_url(name: str, value: Value) -> None:
@@ -169,8 +174,6 @@ class ObjectStoreConfig:
         doc="How many bytes of shared topics a broker may have appended that are not committed "
         "yet. Then producers wait.",
     )
-
-
     odradek_wal_checkpoint_bytes: int64 = option(
         "odradek.wal.checkpoint.bytes",
         default=256 * 1024 * 1024,
@@ -198,6 +201,31 @@ class ObjectStoreConfig:
         valid=at_least(64 * 1024 * 1024),
         doc="How much of the disk a broker uses for segments of shared topics that are in the "
         "object store, so that they are not read from there again.",
+    )
+    odradek_object_store_price_put: float = option(
+        f"{_STORE}price.put",
+        default=0.005,
+        valid=_PRICE,
+        doc=f"The price of 1,000 requests that write or list objects, {_BILL}.",
+    )
+    odradek_object_store_price_get: float = option(
+        f"{_STORE}price.get",
+        default=0.0004,
+        valid=_PRICE,
+        doc=f"The price of 1,000 requests that read, {_BILL}.",
+    )
+    odradek_object_store_price_gb_month: float = option(
+        f"{_STORE}price.gb.month",
+        default=0.023,
+        valid=_PRICE,
+        doc=f"The price of storing 2^30 bytes for a month, {_BILL}.",
+    )
+    odradek_object_store_price_gb_out: float = option(
+        f"{_STORE}price.gb.out",
+        default=0.0,
+        valid=_PRICE,
+        doc=f"The price of reading 2^30 bytes, {_BILL}. It is 0 within a region, where a broker "
+        "should be.",
     )
 
 

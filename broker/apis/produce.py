@@ -60,21 +60,24 @@ Answer = ProduceResponse | Awaitable[ProduceResponse | None] | None
 
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer:
     """Append each batch where possible, and answer according to `acks`."""
-    if services.group_commit.room() is not None:
-        return _wait_for_room(services, context, request)
+    room = services.group_commit.room()
+    if room is not None:
+        return _wait_for_room(services, context, request, room)
     return _begin(services, context, request)
 
 
 def _wait_for_room(
-    services: Services, context: RequestContext, request: ProduceRequest
+    services: Services, context: RequestContext, request: ProduceRequest, first: Future[None]
 ) -> Answer:
     """Append once the WAL has committed more: the bytes that wait for it are bounded."""
     begun: Future[None] = services.loop.create_future()
 
     async def go_on() -> ProduceResponse | None:
+        room: Future[None] | None = first
         try:
-            while (room := services.group_commit.room()) is not None:
+            while room is not None:
                 await shield(room)
+                room = services.group_commit.room()
             answer = _begin(services, context, request)
             if isinstance(answer, Staged):
                 answered = ensure_future(answer)

@@ -27,7 +27,7 @@ begin_ns = perf_counter_ns
 
 
 class Times:
-    """The times of one API's requests; the event loop owns it."""
+    """The times of one kind of requests; the event loop owns it, or a lock protects it."""
 
     __slots__ = ("_before", "counts", "total_us")
 

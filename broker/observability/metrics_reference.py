@@ -13,6 +13,7 @@ from odradek.broker.observability.exposition import (
     cluster,
     groups,
     logins,
+    objects,
     quotas,
     requests,
     storage,
@@ -33,6 +34,8 @@ and `process_…` are memory, CPU time and open files.
 
 At the port of several workers (`odradek serve --workers N`) each sample has one more label,
 `broker`, with the node id of its worker: sum or group by it.
+
+A broker without `odradek.object.store.url` has none of the metrics of shared topics.
 
 `grafana/odradek.json` is a dashboard of these metrics, `alerts/odradek.yml` has alert rules.
 
@@ -59,6 +62,7 @@ _SECTIONS: Mapping[str, ModuleType] = {
     "Authorization": authorization,
     "Requests and topics": requests,
     "Partitions and disks": storage,
+    "Shared topics": objects,
     "The cleaner": cleaner,
     "Groups and transactions": groups,
     "Quotas and connections": quotas,

@@ -13,6 +13,7 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
+    from odradek.broker.shared.sharing import Sharing
 
 
 class Observed(Services, Protocol):
@@ -23,6 +24,8 @@ class Observed(Services, Protocol):
     started_ms: int
     # In a cluster; None without a catalog.
     membership: Membership | None
+    # With an object store; None without one.
+    sharing: Sharing | None
 
     @property
     def directories(self) -> Sequence[LogDirectory]:

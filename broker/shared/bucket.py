@@ -6,9 +6,11 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from odradek.broker.counters.object_requests import ObjectRequests
 from odradek.broker.wal.pacing import WalLimits
 from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.storage.errors import BucketFailure
+from odradek.storage.objects.counting import CountingStore
 from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.probe import probe
 from odradek.storage.objects.retrying import RetryingStore
@@ -24,9 +26,13 @@ class Bucket:
     def __init__(self, config: ObjectStoreConfig) -> None:
         """Open the store without asking it anything. Raises ObjectStoreError."""
         self._closing = threading.Event()
-        opened = open_store(config.odradek_object_store_url or "", _store_options(config))
+        self.url = config.odradek_object_store_url or ""
+        opened = open_store(self.url, _store_options(config))
+        self.requests = ObjectRequests()
+        # Below the repetitions: a bill has each attempt.
+        counted = CountingStore(opened, self.requests.count)
         self.store = RetryingStore(
-            opened, config.odradek_object_store_timeout_ms, sleep=self._pause
+            counted, config.odradek_object_store_timeout_ms, sleep=self._pause
         )
         self.uploads = ThreadPoolExecutor(config.odradek_wal_uploads_max, "bucket-upload")
         self.reads = ThreadPoolExecutor(_READS_MAX, "bucket-read")
@@ -44,6 +50,7 @@ class Bucket:
     def _pause(self, seconds: float) -> None:
         if self._closing.wait(seconds):
             raise StoreUnavailable("the broker stops and does not repeat the request")
+        self.requests.count_retry()
 
 
 async def open_bucket(config: ObjectStoreConfig) -> Bucket:

@@ -13,6 +13,7 @@ from functools import partial
 from odradek.broker.catalog.garbage_rows import due_garbage, forget_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.wal_trimming import Trimmed, trim_wal
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
@@ -33,11 +34,16 @@ class Janitor:
     """Owned by the event loop."""
 
     def __init__(
-        self, bucket: Bucket, line: Line, delay_ms: Callable[[], int], is_due: Callable[[], bool]
+        self,
+        bucket: Bucket,
+        line: Line,
+        delay_ms: Callable[[], int],
+        is_due: Callable[[], bool],
+        counts: SharedCounts,
     ) -> None:
         """`delay_ms` returns the age of garbage to delete, `is_due` whether this broker looks."""
         self._bucket, self._line = bucket, line
-        self._delay_ms, self._is_due = delay_ms, is_due
+        self._delay_ms, self._is_due, self._counts = delay_ms, is_due, counts
         self._task: asyncio.Task[None] | None = None
         # The reason why nothing can be freed, "" while it can.
         self.problem = ""
@@ -60,6 +66,7 @@ class Janitor:
             work = partial(self._trim, place)
             trimmed = await self._line.touch(work)
             freed_bytes += trimmed.freed_bytes
+            self._counts.freed_wal_bytes += trimmed.freed_bytes
             needed = needed + trimmed.count if not trimmed.freed_count else 0
             place = trimmed.place
         return freed_bytes
@@ -74,6 +81,7 @@ class Janitor:
             await loop.run_in_executor(self._bucket.reads, self._bucket.store.delete, keys)
             await self._line.touch(partial(forget_garbage, keys=keys))
             count += len(keys)
+            self._counts.deleted_objects += len(keys)
 
     # --- parts -----------------------------------------------------------------------------
 

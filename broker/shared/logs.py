@@ -22,6 +22,7 @@ from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import StoredLog, segments_of
 from odradek.broker.catalog.wal_backend import SessionWal
 from odradek.broker.catalog.wal_reading import read_wal
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
@@ -58,11 +59,12 @@ class SharedLogs:
         commits: Line,
         reads: Line,
         now_ms: Callable[[], int],
+        counts: SharedCounts,
     ) -> None:
         """`commits` and `reads` are connections to the catalog: neither waits for the other."""
         self._bucket, self._limits, self.home = bucket, limits, home
         self._builder, self._uploads, self._now_ms = builder, uploads, now_ms
-        self._commits, self._reads = commits, reads
+        self._commits, self._reads, self._counts = commits, reads, counts
         self._loop = asyncio.get_running_loop()
         self._wal: Wal | None = None
         self._session = 0
@@ -85,7 +87,9 @@ class SharedLogs:
         if self._wal is not None:
             self._wal.lose(WalLost("the session of this broker was closed"))
         backend = SessionWal(self._commits, session, self._bucket.store, self._bucket.uploads)
-        self._wal = Wal(self._loop, backend, self._limits, self._committed, self._lost)
+        self._wal = Wal(
+            self._loop, backend, self._limits, self._committed, self._lost, self._counts
+        )
         self._session = session
         self._uploads.begin(session)
 
@@ -187,11 +191,15 @@ class SharedLogs:
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
         self._logs = in_use | logs
         if known:
-            logger.info(
-                "opened shared logs=%d wal_bytes=%d ms=%d",
-                len(known), sum(sizes.values()), (self._loop.time() - begun_s) * 1000,
-            )  # fmt: skip
-        return [_opened(one, built[one.key]) for one in wanted]
+            self._opened(len(known), sum(sizes.values()), self._loop.time() - begun_s)
+        return [_as_opened(one, built[one.key]) for one in wanted]
+
+    def _opened(self, count: int, wal_bytes: int, took_s: float) -> None:
+        ms = round(took_s * 1000)
+        self._counts.opened_logs += count
+        self._counts.opening_ms += ms
+        self._counts.opening_wal_bytes += wal_bytes
+        logger.info("opened shared logs=%d wal_bytes=%d ms=%d", count, wal_bytes, ms)
 
     def _committed(self, run: Run) -> None:
         log = self._logs.get(run.partition)
@@ -211,5 +219,5 @@ class SharedLogs:
         self.on_lost(error)
 
 
-def _opened(wanted: Wanted, built: Built) -> Partition:
+def _as_opened(wanted: Wanted, built: Built) -> Partition:
     return built if isinstance(built, Log) else as_offline(wanted, built)

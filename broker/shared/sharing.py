@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 from odradek.broker.catalog.lines import Line
+from odradek.broker.counters.latency import Counts, Times
+from odradek.broker.counters.sharing import SharedCounts
+from odradek.broker.shared.accounting import Accounting
+from odradek.broker.shared.bill import prices_of
 from odradek.broker.shared.bucket import Bucket, wal_limits
 from odradek.broker.shared.building import Builder
+from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.broker.shared.janitor import Janitor
 from odradek.broker.shared.logs import SharedLogs
 from odradek.broker.shared.tails import StoringLimits
@@ -42,25 +49,41 @@ class Sharing:
             fs, config.odradek_cache_bytes, loop_thread=threading.get_ident()
         )
         home = CacheDirectory(files, cache, cluster_id=cluster_id, node_id=node_id)
-        self._bucket, self._files = bucket, files
+        self._bucket, self._files, self._config = bucket, files, config
+        self._counts = counts = SharedCounts()
         self._lines = [open_line(name) for name in ("wal", "shared", "segments")]
         commits, reads, segments = self._lines
         limits = StoringLimits(
             config.odradek_wal_checkpoint_bytes,
             wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
         )
-        self.uploads = Uploads(bucket, files, segments, limits, now_ms, home.cleaner_offsets)
+        self.uploads = Uploads(
+            bucket, files, segments, limits, now_ms, home.cleaner_offsets, counts
+        )
         self.janitor = Janitor(
-            bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first
+            bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first, counts
+        )
+        self.accounting = Accounting(
+            bucket.requests,
+            prices_of(config),
+            segments,
+            is_first,
+            asyncio.get_running_loop().time,
         )
         builder = Builder(bucket.store, files, home)
         self.logs = SharedLogs(
-            bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms
+            bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms, counts
         )
+
+    def start(self) -> None:
+        """Begin the work that is done now and then."""
+        self.janitor.start()
+        self.accounting.start()
 
     async def close(self) -> None:
         """End; nothing may be opened or stored any more."""
         await self.janitor.close()
+        await self.accounting.close()
         await self.uploads.close()
         for line in self._lines:
             await line.close()
@@ -79,3 +102,31 @@ class Sharing:
         if self.janitor.problem:
             found.append(f"the WAL is not freed: {self.janitor.problem}")
         return found
+
+    def facts(self) -> SharedFacts:
+        """Return all numbers as they are now."""
+        requests, books, counts = self._bucket.requests, self.accounting, self._counts
+        return SharedFacts(
+            url=self._bucket.url,
+            requests=requests.by_purpose(),
+            rates=books.rates(),
+            retries=requests.retries,
+            trouble=requests.trouble(),
+            bill=books.bill(),
+            bill_per_month=books.per_month(),
+            stored=books.stored,
+            counts=copy(counts),
+            commits=_noted(counts.commits),
+            entries=_noted(counts.entries),
+            pending_bytes=self.logs.wal.pending_bytes,
+            unstored_bytes=self.uploads.unstored_bytes,
+            cache=CacheFacts(
+                copy(self._files.counters),
+                self._files.cached_bytes,
+                self._config.odradek_cache_bytes,
+            ),
+        )
+
+
+def _noted(times: Times) -> tuple[Counts, int]:
+    return times.counts.copy(), times.total_us

@@ -37,6 +37,7 @@ from odradek.broker.catalog.segment_rows import (
     raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
@@ -70,10 +71,11 @@ class Uploads:
         limits: StoringLimits,
         now_ms: Callable[[], int],
         cleaner_offsets: Mapping[tuple[str, int], int],
+        counts: SharedCounts,
     ) -> None:
         """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
         self._bucket, self._files, self._line = bucket, files, line
-        self._limits, self._now_ms = limits, now_ms
+        self._limits, self._now_ms, self._counts = limits, now_ms, counts
         self._cleaner_offsets = cleaner_offsets
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
@@ -352,6 +354,7 @@ class Uploads:
                 exchange_segments, session=session, partition=tail.key, old=keys, new=made
             )
             await self._name(made, change)
+            self._counts.exchanged_segments += len(rows)
             for one in rows:
                 del tail.rows[one.base_offset]
                 tail.kept.discard(one.base_offset)

@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from odradek.broker.counters.latency import begin_ns
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
 from odradek.broker.wal.pacing import PutBudget, WalLimits, sealing_wait_s
@@ -55,11 +57,12 @@ class WalBackend(Protocol):
 class _Sealed:
     """An entry between its sealing and its commit."""
 
-    __slots__ = ("entry", "is_inline", "is_ready", "sequence")
+    __slots__ = ("entry", "is_inline", "is_ready", "sealed_ns", "sequence")
 
     def __init__(self, sequence: int, entry: Entry, *, is_inline: bool) -> None:
         self.sequence, self.entry, self.is_inline = sequence, entry, is_inline
         self.is_ready = is_inline
+        self.sealed_ns = begin_ns()
 
 
 class Wal:
@@ -72,11 +75,14 @@ class Wal:
         limits: WalLimits,
         on_committed: Callable[[Run], None],
         on_lost: Callable[[WalLost], None] = lambda error: None,
+        counts: SharedCounts | None = None,
     ) -> None:
         """`on_committed` is called for each run of a committed entry, in order.
 
-        `on_lost` is called once when the session is closed, before any future fails.
+        `on_lost` is called once when the session is closed, before any future fails. `counts`
+        go on from session to session.
         """
+        self._counts = SharedCounts() if counts is None else counts
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
         self._puts = PutBudget(limits)
@@ -137,6 +143,7 @@ class Wal:
             return None
         if self._room is None:
             self._room = self._loop.create_future()
+        self._counts.waits += 1
         return self._room
 
     async def close(self) -> None:
@@ -209,18 +216,20 @@ class Wal:
                     break
                 ready.append(one)
             entries = [(one.entry, one.is_inline) for one in ready]
-            first = ready[0].sequence
+            first, begun_ns = ready[0].sequence, begin_ns()
             try:
                 await self._insist(lambda: self._backend.commit(first, entries))  # noqa: B023
             except WalLost as error:
                 self._lose(error)
                 return
+            self._counts.commits.observe(begun_ns)
             for _ in ready:
                 self._settle(self._sealed.popleft())
             self._consider()
         self._is_committing = False
 
     def _settle(self, sealed: _Sealed) -> None:
+        self._count(sealed)
         self._count_off(sealed.entry.size_bytes)
         self.committed_count += 1
         for run in sealed.entry.runs:
@@ -232,6 +241,7 @@ class Wal:
 
     def _lose(self, error: WalLost) -> None:
         self._lost = error
+        self._counts.sessions_lost += 1
         self._on_lost(error)
         self._sealed.clear()
         self._open = OpenEntry()
@@ -244,6 +254,16 @@ class Wal:
             self._timer.cancel()
         for task in self._tasks - {asyncio.current_task(self._loop)}:
             task.cancel()
+
+    def _count(self, sealed: _Sealed) -> None:
+        counts = self._counts
+        counts.entries.observe(sealed.sealed_ns)
+        if sealed.is_inline:
+            counts.inline_entries += 1
+            counts.inline_bytes += sealed.entry.size_bytes
+        else:
+            counts.object_entries += 1
+            counts.object_bytes += sealed.entry.size_bytes
 
     def _count_off(self, size_bytes: int) -> None:
         self.pending_bytes -= size_bytes

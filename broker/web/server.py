@@ -37,6 +37,7 @@ from odradek.broker.web.guard import Guard
 from odradek.broker.web.headers import protect
 from odradek.broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
 from odradek.broker.web.malformed import RequestHandler
+from odradek.broker.web.objects import add_object_routes
 from odradek.broker.web.origins import own_names
 from odradek.broker.web.page import add_page
 from odradek.broker.web.proofs import add_routes as add_proof_routes
@@ -112,6 +113,7 @@ class HttpServer:
         united = self._united
         add_state_routes(app, broker, self.access, None if united is None else united.state)
         add_cluster_routes(app, broker, self._lists)
+        add_object_routes(app, broker, self._lists)
         add_topic_routes(app, broker, self._lists)
         add_group_routes(app, broker, self._lists)
         add_cluster_move_routes(app, broker, self.access)

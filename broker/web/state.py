@@ -181,6 +181,7 @@ class StateRoutes:
             "partitions": sum(1 for _ in broker.logs()),
             "connections": len(broker.server.connections),
             "has_catalog": broker.membership is not None,
+            "has_object_store": broker.sharing is not None,
             "running": [cleaner_json.running(one) for one in progress.running],
             "quarantined": len(progress.quarantined),
             "runs_ended": broker.cleaner.scheduler.runs.ended_count,

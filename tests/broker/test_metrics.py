@@ -13,6 +13,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.composition import Broker
+from odradek.broker.counters.latency import Times
+from odradek.broker.counters.object_requests import ObjectRequests
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.counters.topics import TopicCounts
 from odradek.broker.observability.exposition.cluster_rows import ClusterRow
 from odradek.broker.observability.exposition.group_rows import GroupRows
@@ -28,10 +31,12 @@ from odradek.broker.observability.exposition.snapshot import (
     SpaceRow,
 )
 from odradek.broker.observability.metrics_reference import all_families, markdown
+from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
 from odradek.cleaner.runtime.progress import IoBytes
 from odradek.cleaner.runtime.scheduler import Choice
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.storage.objects.block_cache import CacheCounters
 from tests.broker.live import append, batch, client, create, live, on_uvloop
 from tests.support.requests import committing, fetching, producing
 
@@ -68,6 +73,25 @@ def snapshot(**changes: Any) -> Snapshot:
     return Snapshot(**{**values, **changes})
 
 
+def shared() -> SharedFacts:
+    return SharedFacts(
+        url="s3://bucket",
+        requests=ObjectRequests().by_purpose(),
+        rates={},
+        retries=0,
+        trouble=None,
+        bill={},
+        bill_per_month={},
+        stored=None,
+        counts=SharedCounts(),
+        commits=(Times().counts, 0),
+        entries=(Times().counts, 0),
+        pending_bytes=0,
+        unstored_bytes=0,
+        cache=CacheFacts(CacheCounters(), 0, 0),
+    )
+
+
 def parse(text: bytes) -> dict[str, Metric]:
     return {one.name: one for one in text_string_to_metric_families(text.decode())}
 
@@ -79,7 +103,7 @@ def value(families: dict[str, Metric], family: str, **labels: str) -> float:
 
 
 def test_every_family_is_shown_and_says_what_it_is() -> None:
-    shown = parse(render(snapshot(topics={"orders": TopicCounts()})))
+    shown = parse(render(snapshot(topics={"orders": TopicCounts()}, shared=shared())))
     declared = all_families()
     assert {one.name.removesuffix("_total") for one in declared} == {
         name for name in shown if not name.startswith(("process_", "python_"))

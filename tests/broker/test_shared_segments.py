@@ -270,6 +270,8 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
         assert {key: value for _, key, value in read} == {
             b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
         }
+        assert former.sharing is not None
+        assert former.sharing.facts().counts.exchanged_segments > 0
         await free(former)
         await close_out(former)
         leader = await served_by_others(brokers, 0, former)

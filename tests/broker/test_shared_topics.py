@@ -218,6 +218,8 @@ async def test_producers_wait_while_the_catalog_takes_no_entries(
         await until(lambda: any("no space" in text for text in one.problems()))
         assert shared.wal.pending_bytes < 3000
         assert not all(one.done() for one in sent)
+        # The batches of four are in the log: 2,284 bytes.
+        await until(lambda: one.sharing.facts().counts.waits == 6)  # type: ignore[union-attr]
         may_commit.set()
         answers = await asyncio.gather(*sent)
         assert sorted(one.base_offset for one in answers) == list(range(10))

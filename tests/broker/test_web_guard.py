@@ -23,7 +23,7 @@ GUARDED = [
     "/metrics", "/api/broker", "/api/samples", "/api/events", "/api/topics", "/api/topic",
     "/api/groups", "/api/group", "/api/records", "/api/latest", "/api/get", "/api/cleaner",
     "/api/cleaner/plan", "/api/cleaner/why", "/api/cleaner/history", "/api/cleaner/runs",
-    "/api/cluster", "/api/nothing",
+    "/api/cluster", "/api/objects", "/api/nothing",
 ]  # fmt: skip
 
 

@@ -72,6 +72,7 @@ ROUTES: dict[tuple[str, str], list[Query]] = {
     ("GET", "/api/cluster"): [{}],
     ("POST", "/api/cluster/rebalance"): [{}, {"between_hosts": "true"}],
     ("POST", "/api/cluster/drain"): [{"broker": 1}],
+    ("GET", "/api/objects"): [{}],
     ("GET", "/api/topics"): [{}],
     ("GET", "/api/topic"): each_topic(),
     ("GET", "/api/groups"): [{}],

@@ -102,6 +102,31 @@ def second(tmp_path: Path, first: Service, clustered: Mapping[str, str]) -> Iter
     yield from _running(tmp_path / "second", settings)
 
 
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    """An object store."""
+    path = tmp_path / "bucket"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def sharing(tmp_path: Path, clustered: Mapping[str, str], bucket: Path) -> Iterator[Service]:
+    """A broker whose topics are shared; all entries of its WAL are objects."""
+    own = {
+        "odradek.object.store.url": bucket.as_uri(),
+        "odradek.storage": "object",
+        "odradek.wal.inline.bytes.max": "0",
+    }
+    yield from _running(tmp_path / "sharing", {**clustered, **own})
+
+
+@pytest.fixture
+def sharing_page(browser: playwright.Browser, sharing: Service) -> Iterator[playwright.Page]:
+    """A tab that is at the page of a broker whose topics are shared."""
+    yield from _tab(browser, sharing)
+
+
 class Both(Workers, Service):
     """Two workers that tests fill with records."""
 

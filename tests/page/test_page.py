@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -457,3 +458,57 @@ def test_one_page_shows_the_partitions_of_all_workers(both: Both, workers_page: 
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text(key)
         expect(rows.get_by_role("cell").nth(2)).to_have_text(str(number))
+
+
+def test_the_overview_has_no_object_store_where_there_is_none(
+    service: Service, page: Page
+) -> None:
+    open_at(page, "", "Overview")
+    expect(page.get_by_role("heading", name="Last runs")).to_be_visible()
+    expect(page.get_by_role("heading", name="Object store")).to_have_count(0)
+
+
+def test_the_overview_shows_the_object_store_and_that_it_fails(
+    sharing: Service, sharing_page: Page, bucket: Path
+) -> None:
+    page = sharing_page
+    sharing.create("prices", cleanup_policy="delete")
+    sharing.produce("prices", *many(20))
+    open_at(page, "", "Overview")
+    heading = page.get_by_role("heading", name="Object store")
+    card = page.locator("section.card").filter(has=heading)
+    state = card.locator(".tag")
+    expect(state).to_have_text("works")
+    expect(card).to_contain_text(bucket.as_uri())
+    wal = card.get_by_role("row").filter(has=page.get_by_role("cell", name="WAL", exact=True))
+    expect(wal.get_by_role("cell").nth(2)).not_to_have_text("0")
+    expect(wal.get_by_role("cell").nth(3)).to_have_text("0")
+    expect(card.locator(".tile").filter(has_text="Costs a month")).to_contain_text("$")
+    # A file where a folder should be.
+    (bucket / "wal").rename(bucket / "moved")
+    (bucket / "wal").write_text("")
+    producer = Producer({"bootstrap.servers": sharing.bootstrap, "log_level": 0})
+    producer.produce("prices", "x")
+    producer.poll(0)
+    expect(state).to_have_text("fails")
+    expect(card.locator(".trouble")).to_contain_text("check the folder")
+    expect(wal.get_by_role("cell").nth(3)).not_to_have_text("0")
+    expect(page.locator("#problems")).to_contain_text("shared partitions take no records")
+    (bucket / "wal").unlink()
+    assert producer.flush(20) == 0
+    expect(state).to_have_text("works")
+    expect(card).to_contain_text("Last error")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_everybody_can_use_the_object_store(
+    sharing: Service, sharing_page: Page, scheme: str, width: int
+) -> None:
+    sharing.create("prices", cleanup_policy="delete")
+    sharing.produce("prices", *many(20))
+    sharing_page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    sharing_page.set_viewport_size({"width": width, "height": 900})
+    open_at_any_width(sharing_page, "", "Overview")
+    expect(sharing_page.get_by_role("heading", name="Object store")).to_be_visible()
+    expect_usable(sharing_page, "the object store")

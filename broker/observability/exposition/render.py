@@ -18,6 +18,7 @@ from odradek.broker.observability.exposition.clients import client_families
 from odradek.broker.observability.exposition.cluster import cluster_families
 from odradek.broker.observability.exposition.groups import group_families
 from odradek.broker.observability.exposition.logins import login_families
+from odradek.broker.observability.exposition.objects import object_families
 from odradek.broker.observability.exposition.quotas import quota_families
 from odradek.broker.observability.exposition.requests import request_families
 from odradek.broker.observability.exposition.snapshot import Snapshot
@@ -43,6 +44,7 @@ def collect(snapshot: Snapshot) -> Iterator[Metric]:
     yield from authorization_families(snapshot.authorizations)
     yield from request_families(snapshot)
     yield from storage_families(snapshot)
+    yield from object_families(snapshot.shared)
     yield from cleaner_families(snapshot.cleaner, snapshot.now_ms)
     yield from group_families(snapshot.groups, snapshot.transactions)
     yield from quota_families(snapshot.quotas)

@@ -28,6 +28,7 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.observability.observed import Observed
+    from odradek.broker.shared.facts import SharedFacts
     from odradek.storage.directory import LogDirectory
 
 # The logs that are read in one turn of the event loop.
@@ -143,6 +144,7 @@ class Snapshot:
     quotas: QuotaRows
     otlp_pushes: int = 0
     otlp_failures: int = 0
+    shared: SharedFacts | None = None  # None without an object store
 
 
 async def take_snapshot(broker: Observed) -> Snapshot:
@@ -185,6 +187,7 @@ async def take_snapshot(broker: Observed) -> Snapshot:
         quotas=read_quotas(broker),
         otlp_pushes=broker.metrics.otlp_pushes,
         otlp_failures=broker.metrics.otlp_failures,
+        shared=None if broker.sharing is None else broker.sharing.facts(),
     )
 
 

@@ -28,6 +28,12 @@ export function things(number, noun) {
   return `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
+/** Return a sum of dollars; costs of a few requests are too small to be shown. */
+export function money(dollars) {
+  if (dollars > 0 && dollars < 0.01) return "< $0.01";
+  return Intl.NumberFormat("en", { style: "currency", currency: "USD" }).format(dollars);
+}
+
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${Math.round(share * 100)} %`;
 }

@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { fill, h, table, row } from "./dom.js";
 import { count, distance, duration, milliseconds, size } from "./format.js";
-import { RUN_COLUMNS, partitionLink, runCells, runningCard } from "./parts.js";
+import { RUN_COLUMNS, every, partitionLink, runCells, runningCard } from "./parts.js";
+import { objectStore } from "./objects.js";
 import { lines } from "./plot.js";
 
 const KEPT = 900;
@@ -65,6 +66,8 @@ export async function overview() {
   await Promise.all([more(), refresh()]);
   showTiles(broker);
   showRunning(broker);
+  const store = broker.has_object_store ? await objectStore() : null;
+  const tickStore = store ? every(2, store.refresh) : () => {};
   const disks = broker.directories.map((one) => `${one.path} (${size(one.free_bytes)} free)`).join(", ");
   return {
     elements: [
@@ -73,13 +76,15 @@ export async function overview() {
       tiles,
       h("div", { class: "grid halves" }, throughput.element, latency.element, cleaning.element,
         h("section", { class: "card" }, h("h2", {}, "The cleaner now"), now, next)),
+      store?.element,
       h("section", { class: "card" }, h("h2", {}, "Last runs"), runs.element),
-    ],
+    ].filter(Boolean),
     refresh,
     async tick(state) {
       await more().catch(() => {});
       showTiles(state);
       showRunning(state);
+      tickStore();
     },
   };
 }

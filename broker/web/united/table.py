@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from odradek.broker.web.united import merged_records, merging
+from odradek.broker.web.united import merged_objects, merged_records, merging
 from odradek.broker.web.united.merging import Merge
 
 # Prometheus waits for 10 s.
@@ -78,6 +78,7 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("GET", "/api/cluster"): OWN,  # all see the same
     ("POST", "/api/cluster/rebalance"): OWN,  # each can store the moves
     ("POST", "/api/cluster/drain"): OWN,
+    ("GET", "/api/objects"): _list(merged_objects.objects),
     ("GET", "/api/topics"): _list(merging.topics),
     ("GET", "/api/topic"): _list(merging.topic),
     ("GET", "/api/groups"): Route(merged_records.groups, has_ends=True, turns=Turns.LISTS),
