@@ -94,9 +94,15 @@ async def served_by_others(brokers: Sequence[Broker], partition: int, former: Br
     return found
 
 
-async def close_out(broker: Broker) -> None:
-    """Close a broker's session as another one does that takes it for dead."""
-    store = broker.store
+async def close_out(broker: Broker, *, joins_again: bool = False) -> None:
+    """Close a broker's session as another one does that takes it for dead.
+
+    One that joins again gets its share of the partitions back.
+    """
+    store, membership = broker.store, broker.membership
+    assert membership is not None
+    if not joins_again:
+        membership._tasks[0].cancel()
     epoch = store.session_epoch  # type: ignore[union-attr]
 
     def work(connection: Connection) -> None:
@@ -147,7 +153,7 @@ async def test_a_broker_whose_session_is_closed_acknowledges_nothing(
         assert former is not None
         first = await produce(former, batch(b"a"))
         assert first.error_code == 0
-        await close_out(former)
+        await close_out(former, joins_again=True)
         refused = await produce(former, batch(b"b"))
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         leader = await served_by_others(brokers, 0, former)
