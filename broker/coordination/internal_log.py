@@ -122,14 +122,11 @@ class InternalLog:
     def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
         """Read a partition from its beginning, waiting for the disk.
 
-        A batch that cannot be read is left out, with an error in the broker's log.
+        A batch that cannot be read is left out, with an error in the broker's log. Raises the
+        StorageError of a partition that is offline: it is not empty.
         """
         topic = self._topics.get(self._name)
-        try:
-            log = topic.log(partition) if topic else None
-        except StorageError as error:
-            logger.error("could not read %s-%d: %s", self._name, partition, error)
-            return
+        log = topic.log(partition) if topic else None
         if log is not None:
             yield from stored(log)
 
