@@ -1,4 +1,4 @@
-"""Shared topics through troubles that seeds draw; tests/fuzz/test_shared.py is the long form.
+"""Shared topics through troubles that seeds draw.
 
 A failure is had again by its seed: pytest -k "test_shared_topics_keep_their_promises and 7".
 """
@@ -6,6 +6,7 @@ A failure is had again by its seed: pytest -k "test_shared_topics_keep_their_pro
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,39 @@ from odradek.broker.shared.building import Builder
 from odradek.broker.wal.wal import Wal
 from odradek.storage.log import Log
 from odradek.storage.readable_log import ReadableLog
+from tests.fuzz.seeds import FIRST_SEED, SHARED
 from tests.simulation.shared.run import run
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 SEEDS = range(6)
-# Seeds that have found bugs: of the coordinators' logs, of exchanges, of closed sessions.
-FORMER = (7, 6, 4, 26)
+# The long form runs in so many parts.
+_GROUPS = 20
 # A mistake is found within so many seeds.
-_TRIES = 12
+_TRIES = 10
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *sorted(set(FORMER) - set(SEEDS))])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_shared_topics_keep_their_promises(seed: int, tmp_path: Path) -> None:
     survey = run(seed, tmp_path)
     assert not survey.problems, "\n".join([f"seed={seed}", *survey.problems])
     assert survey.counts["acknowledged"]
     assert survey.counts["read"]
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_many_histories_keep_their_promises(group: int, tmp_path: Path) -> None:
+    """It is the long form: FUZZ_SHARED histories from the seed FUZZ_SEED on."""
+    seeds = range(FIRST_SEED + group, FIRST_SEED + SHARED, _GROUPS)
+    for count, seed in enumerate(seeds):
+        path = tmp_path / str(seed)
+        path.mkdir()
+        problems = run(seed, path).problems
+        assert not problems, "\n".join([f"seed={seed}, after {count} histories", *problems])
+        shutil.rmtree(path)
+    print(f"histories={len(seeds)}")
 
 
 def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
@@ -119,7 +135,7 @@ def delete_what_is_named(patch: pytest.MonkeyPatch) -> None:
     ("mistake", "problem"),
     [
         (acknowledge_early, "lost: "),
-        (commit_without_session, "lost: |offsets: |unstable: |twice: |order: "),
+        (commit_without_session, "fence: "),
         (forget_producers, "twice: |order: "),
         (show_the_end, "unstable: "),
         (delete_what_is_named, "garbage: "),

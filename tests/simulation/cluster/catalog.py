@@ -29,6 +29,9 @@ from tests.simulation.cluster.loop import SimulatedLoop
 
 T = TypeVar("T")
 
+State = tuple[int, dict[int, int], int]
+"""The revision, the epoch of each broker's open session, and the end of the WAL."""
+
 _WRITE = "BEGIN IMMEDIATE"
 _LINES = ("metadata", "session", "wal", "shared", "segments")
 # How long a database that is away keeps a caller waiting, at most.
@@ -198,6 +201,7 @@ class SimulatedEngine(SqliteEngine):
             result = work(connection)
             after = _state(connection)
             self._catalog.open_sessions = frozenset(after[1])
+            self._check_entries(connection, before[2], after)
             if after[0] != before[0]:
                 node_id = int(self._owner.partition("-")[2] or -1)
                 opened = after[1].get(node_id) != before[1].get(node_id)
@@ -207,16 +211,25 @@ class SimulatedEngine(SqliteEngine):
 
         return noting
 
+    def _check_entries(self, connection: Connection, place: int, after: State) -> None:
+        """Note entries of the WAL that were committed by a closed session."""
+        if after[2] > place:
+            query = "SELECT DISTINCT session FROM wal_entry WHERE place > ?"
+            for (session,) in connection.execute(query, (place,)):
+                if session not in after[1].values():
+                    problem = f"fence: session {session} has committed, and it is closed"
+                    self._catalog.history.troubles.append(problem)
+
     def _open(self) -> sqlite3.Connection:
         database = super()._open()
         database.execute("PRAGMA synchronous = OFF")
         return database
 
 
-def _state(connection: Connection) -> tuple[int, dict[int, int]]:
-    """Return the revision, and the epoch of each broker's open session."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'session'"):
-        return 0, {}
+def _state(connection: Connection) -> State:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wal_entry'"):
+        return 0, {}, 0
     ((revision,),) = connection.execute("SELECT number FROM revision")
     rows = connection.execute("SELECT node_id, epoch FROM session WHERE closed_at_ms IS NULL")
-    return revision, dict(rows)
+    ((place,),) = connection.execute("SELECT coalesce(max(place), 0) FROM wal_entry")
+    return revision, dict(rows), place

@@ -36,7 +36,7 @@ _RECOVERY_S = 60.0
 _AWAY_MAX_S = 3.0
 _STRANDED_MAX_S = 2.0
 # Of stranded brokers, those whose answers are lost.
-_MUTE_SHARE = 0.7
+_MUTE_SHARE = 0.3
 _LEASE_S = 1.5
 _CONFIGS = {
     "internal.segment.bytes": "700",
@@ -101,12 +101,12 @@ class SharedNemesis(Nemesis):
             await asyncio.sleep(chance.random() * _STRANDED_MAX_S)
         if machine.process is not process or process.is_dead or process.is_paused:
             return
-        if chance.random() < 0.5:
+        if chance.random() < 0.3:
             self._world.kill(machine, loses_power=chance.random() < 0.5)
             await self._start_later(machine)
         else:
             process.is_paused = True
-            await asyncio.sleep(_LEASE_S * (1 + chance.random()))
+            await asyncio.sleep(_LEASE_S * (1.3 + chance.random()))
             self._world.loop.resume(process)
 
     async def lose_bucket(self) -> None:

@@ -92,7 +92,7 @@ class ThreadedNetwork(Network):
         delay_s = self.delay_of(executor) if isinstance(executor, ThreadPoolExecutor) else None
         if delay_s is None:
             delay_s = self._source.expovariate(1 / self._executor_delay_s)
-        first_s = self._source.random() * delay_s
+        first_s, last_s = (self._source.random() * delay_s for _ in range(2))
         line: deque[Callable[[], None]] | None = None
         if isinstance(executor, ThreadPoolExecutor) and executor._max_workers == 1:
             line = self._lines.setdefault(executor, deque())
@@ -106,7 +106,7 @@ class ThreadedNetwork(Network):
                 raise
             except BaseException as error:
                 failure = error
-            self.wait(delay_s)
+            self.wait(last_s)
             if line is not None:
                 line.popleft()
                 if line:
