@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog import wal_backend
+from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.catalog.wal_rows import NewRow
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
@@ -131,6 +132,15 @@ def delete_what_is_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(janitor, "due_garbage", due)
 
 
+def forget_handovers(patch: pytest.MonkeyPatch) -> None:
+    """A broker leads partitions again before it knows the outcome of a handover."""
+
+    async def wait(self: CatalogStore) -> None:
+        pass
+
+    patch.setattr(CatalogStore, "wait_for_changes", wait)
+
+
 @pytest.mark.parametrize(
     ("mistake", "problem"),
     [
@@ -139,6 +149,7 @@ def delete_what_is_named(patch: pytest.MonkeyPatch) -> None:
         (forget_producers, "twice: |order: "),
         (show_the_end, "unstable: "),
         (delete_what_is_named, "garbage: "),
+        (forget_handovers, "leaders: "),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
