@@ -147,8 +147,9 @@ class InternalLog:
         topic = self._topics.get(self._name)
         try:
             log = topic.log(partition) if topic else None
-        except StorageError:
-            return 0
+        except StorageError:  # its epoch is known all the same: markers with 0 would be refused
+            leaders = topic.record.leaders if topic else ()
+            return leaders[partition].epoch if leaders else 0
         return log.leader_epoch if log else 0
 
     def _append(
