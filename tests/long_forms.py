@@ -86,6 +86,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_new_group_reads_all_from_the_beginning": [],
         "test_a_consumer_during_a_republication_ends_with_what_is_last": [],
     },
+    "simulation/test_shared.py": {"test_many_histories_keep_their_promises": []},
     "simulation/test_scripts.py": {"test_a_crash_at_every_operation_of_a_script": ["2"]},
     "test_makefile.py": {
         "test_make_check_needs_no_more_than_the_development_packages": [],

@@ -193,6 +193,9 @@ class Membership:
 
     async def _resume(self) -> None:
         try:
+            # A handover whose answer was lost may still be under way: its partitions must not be
+            # opened here.
+            await self._store.wait_for_changes()
             await self._follow()  # others may have raised the epochs meanwhile
         except MetadataError as error:
             self._note(error)

@@ -122,14 +122,11 @@ class InternalLog:
     def replay(self, partition: int) -> Iterator[StoredBatch | Marker]:
         """Read a partition from its beginning, waiting for the disk.
 
-        A batch that cannot be read is left out, with an error in the broker's log.
+        A batch that cannot be read is left out, with an error in the broker's log. Raises the
+        StorageError of a partition that is offline: it is not empty.
         """
         topic = self._topics.get(self._name)
-        try:
-            log = topic.log(partition) if topic else None
-        except StorageError as error:
-            logger.error("could not read %s-%d: %s", self._name, partition, error)
-            return
+        log = topic.log(partition) if topic else None
         if log is not None:
             yield from stored(log)
 
@@ -150,8 +147,9 @@ class InternalLog:
         topic = self._topics.get(self._name)
         try:
             log = topic.log(partition) if topic else None
-        except StorageError:
-            return 0
+        except StorageError:  # its epoch is known all the same: markers with 0 would be refused
+            leaders = topic.record.leaders if topic else ()
+            return leaders[partition].epoch if leaders else 0
         return log.leader_epoch if log else 0
 
     def _append(

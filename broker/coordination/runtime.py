@@ -246,15 +246,19 @@ class Runtime(Generic[M]):
                 await self._load(partition)
 
     def follow(self) -> None:
-        """Load the partitions that this broker leads now, and leave those that it has lost."""
+        """Load the partitions that this broker leads now, and leave those that it has lost.
+
+        Those that could not be loaded are tried again.
+        """
         self._partition_count = self._log.partition_count
         for partition in range(self._partition_count):
             if not self._log.leads(partition):
                 self._failed.discard(partition)
                 self._unload(partition)
             elif self._has_begun and partition not in (
-                self._machines.keys() | self._failed | self._loading
+                self._machines.keys() | self._loading
             ):
+                self._failed.discard(partition)
                 self._start_loading(partition)
 
     def close(self) -> None:

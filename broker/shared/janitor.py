@@ -95,6 +95,7 @@ class Janitor:
         while True:
             await asyncio.sleep(_LOOK_S)
             if not self._is_due():
+                self.problem = ""
                 continue
             try:
                 freed_bytes = await self.free_wal()

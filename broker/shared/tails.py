@@ -10,6 +10,7 @@ from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
 from odradek.broker.shared.packing import Part
 from odradek.storage.log import Log
+from odradek.storage.segment import Segment
 
 # A segment of this size has an object of its own; smaller ones share one of about this size.
 _PACK_BYTES = 16 << 20
@@ -47,8 +48,8 @@ class Tail:
     since_entry: int = 0
     # The catalog's rows, by base offset.
     rows: dict[int, SegmentRow] = field(default_factory=dict)
-    # The segments whose files the disk has without need.
-    kept: set[int] = field(default_factory=set)
+    # The segments whose files the disk has without need, by base offset.
+    kept: dict[int, Segment] = field(default_factory=dict)
 
     @property
     def is_due_to_seal(self) -> bool:

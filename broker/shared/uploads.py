@@ -267,7 +267,7 @@ class Uploads:
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
             if tail is not None and tail.log is part.log:
-                self._note(tail, row, now_s)
+                self._note(tail, part.segment, row, now_s)
 
     async def _pack(self, parts: Sequence[Part], session: int) -> list[SegmentRow]:
         key = f"segments/{session:010d}/{next(self._numbers):012d}"
@@ -276,12 +276,12 @@ class Uploads:
             self._thread, pack, store, self._files, key, parts, now_ms
         )
 
-    def _note(self, tail: Tail, row: SegmentRow, now_s: float) -> None:
+    def _note(self, tail: Tail, segment: Segment, row: SegmentRow, now_s: float) -> None:
         before = tail.size_bytes
         tail.stored(row, now_s, self._entry)
         self._recount(tail, before)
         if not row.is_open:
-            tail.kept.add(row.base_offset)
+            tail.kept[row.base_offset] = segment
 
     def _recount(self, tail: Tail, before_bytes: int) -> None:
         if tail.stored_offset >= tail.log.high_watermark:
@@ -298,16 +298,15 @@ class Uploads:
             for tail in self._tails.values()
             if tail.kept
             for segment in tail.log.segments[:-1]
-            if segment.base_offset in tail.kept and not segment.suffix
-            # Else the log has not exchanged it yet.
-            if segment.size_bytes == tail.rows[segment.base_offset].size_bytes
+            # A cleaned segment is not in the log, or has a suffix, until the exchange is over.
+            if tail.kept.get(segment.base_offset) is segment and not segment.suffix
         ]
         if found:
             await self._loop.run_in_executor(self._thread, self._adopt_all, found)
 
     def _adopt_all(self, found: Sequence[tuple[Tail, Segment, SegmentRow]]) -> None:
         for tail, segment, row in found:
-            tail.kept.discard(segment.base_offset)
+            tail.kept.pop(segment.base_offset, None)
             try:
                 self._files.adopt(segment.log.path, remote_log(self._bucket.store, row))
             except StorageError as error:
@@ -329,7 +328,11 @@ class Uploads:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (MetadataError, ObjectStoreError) as error:
             raise BucketFailure(f"{log.name}: {error}") from error
-        return partial(self.on_failed, log)
+        return partial(self._fail, log)
+
+    def _fail(self, log: Log, error: StorageError) -> None:
+        """Have a log built again that could not follow an exchange in the catalog."""
+        self.on_failed(log, BucketFailure(f"{log.name} waits to be opened again: {error}"))
 
     async def _exchange(
         self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
@@ -357,10 +360,10 @@ class Uploads:
             self._counts.exchanged_segments += len(rows)
             for one in rows:
                 del tail.rows[one.base_offset]
-                tail.kept.discard(one.base_offset)
-            for row in made:
+                tail.kept.pop(one.base_offset, None)
+            for row, segment in zip(made, new, strict=True):
                 tail.rows[row.base_offset] = row
-                tail.kept.add(row.base_offset)
+                tail.kept[row.base_offset] = segment
 
     async def _name(self, rows: Sequence[SegmentRow], work: Change) -> None:
         """Add rows that name an object; it is garbage if the catalog refuses them."""

@@ -173,6 +173,7 @@ class LiveTopics(TopicTable):
             self._replace(topic.topic_id, one)
             if isinstance(one, Log):
                 logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
+                self._leaders_changed(topic)
 
     # --- the broker's settings ------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class Wal:
         """
         done: asyncio.Future[None] = self._loop.create_future()
         if self._lost is not None:
-            done.set_exception(self._lost)
+            _fail(done, self._lost)
         elif self._open.size_bytes:
             self._waiters.append((self._next_sequence, done))
         elif self._sealed:
@@ -249,7 +249,7 @@ class Wal:
         while self._waiters:
             _, done = self._waiters.popleft()
             if not done.done():
-                done.set_exception(error)
+                _fail(done, error)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks - {asyncio.current_task(self._loop)}:
@@ -293,3 +293,9 @@ class Wal:
         task = asyncio.ensure_future(work, loop=self._loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _fail(done: asyncio.Future[None], error: WalLost) -> None:
+    """Fail a future, which nobody may wait for: its client has gone."""
+    done.set_exception(error)
+    done.exception()

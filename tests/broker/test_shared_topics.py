@@ -16,6 +16,7 @@ from odradek.broker.catalog.sessions import close_session
 from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared.building import Builder
 from odradek.broker.topics.names import CONSUMER_OFFSETS
 from odradek.broker.wal.entries import Entry
 from odradek.broker.wal.wal import WalFailure
@@ -27,6 +28,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from odradek.storage.objects.store import StoreUnavailable
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
@@ -363,3 +365,30 @@ async def test_entries_come_back_from_the_bucket_and_from_the_catalog(
         await close_out(former)
         assert await values(await served_by_others(brokers, 0, former)) == read
     assert any((tmp_path / "bucket").rglob("wal/*/*")) == (inline_max == "0")
+
+
+@on_uvloop
+async def test_a_coordinator_does_not_take_an_offline_partition_for_an_empty_one(
+    tmp_path: Path, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SLOW, "offsets.topic.num.partitions": "1"}
+    async with cluster(tmp_path, catalog_url, 2, settings) as brokers:
+        await create(brokers[0], "t", 1)
+        await known_everywhere(brokers, "t")
+        await commit_offset(brokers, 5)
+        former = leader_of(brokers, name=CONSUMER_OFFSETS)
+        assert former is not None
+        (other,) = [one for one in brokers if one is not former]
+        begin, refusals = Builder.begin, 0
+
+        def refuse(builder: Builder, *args: Any) -> Any:
+            nonlocal refusals
+            refusals += 1
+            if refusals < 3:
+                raise StoreUnavailable("the bucket is away, on purpose")
+            return begin(builder, *args)
+
+        monkeypatch.setattr(Builder, "begin", refuse)
+        await close_out(former)
+        await until(lambda: refusals >= 2)
+        assert await committed_offset([other, former]) == 5

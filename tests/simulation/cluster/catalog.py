@@ -29,11 +29,15 @@ from tests.simulation.cluster.loop import SimulatedLoop
 
 T = TypeVar("T")
 
+State = tuple[int, dict[int, int], int]
+"""The revision, the epoch of each broker's open session, and the end of the WAL."""
+
 _WRITE = "BEGIN IMMEDIATE"
-_LINES = ("metadata", "session")
+_LINES = ("metadata", "session", "wal", "shared", "segments")
 # How long a database that is away keeps a caller waiting, at most.
 _AWAY_DELAY_S = 2.0
 _SLOW_DELAY_S = 0.3
+_SLOW_COMMIT_S = 2.0
 _LATE_S = 0.5
 _SLOW_LOAD_S = 1.0
 
@@ -56,6 +60,9 @@ class SimulatedCatalog:
         self.loads_slowly = self.chance.random() < 0.3
         self._late: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
+        self._engines: list[SimulatedEngine] = []
+        # Until when the commits of a process take long, by its name.
+        self.slow_commits: dict[str, float] = {}
         loop.delay_of = self._delay_of
 
     @property
@@ -65,16 +72,18 @@ class SimulatedCatalog:
 
     def engine(self, _: str) -> SimulatedEngine:
         """Return a connection for a broker; see engines.open_engine."""
-        return SimulatedEngine(self)
+        made = SimulatedEngine(self)
+        self._engines.append(made)
+        return made
 
     def revision(self) -> int:
         """Return the number of changes."""
-        return self._read(lambda connection: _state(connection)[0])
+        return self.read(lambda connection: _state(connection)[0])
 
     def epoch_of(self, topic_id: bytes, number: int) -> int:
         """Return the leader epoch of a partition, -1 if there is no such partition."""
         found = "SELECT leader_epoch FROM partition WHERE topic_id = ? AND number = ?"
-        rows = self._read(lambda connection: connection.execute(found, (topic_id, number)))
+        rows = self.read(lambda connection: connection.execute(found, (topic_id, number)))
         return rows[0][0] if rows else -1
 
     def load(self) -> tuple[Sequence[TopicRecord], Mapping[Resource, Mapping[str, str]]]:
@@ -84,9 +93,10 @@ class SimulatedCatalog:
             statements = CatalogStatements(connection)
             return statements.topics(), statements.configs()
 
-        return self._read(read)
+        return self.read(read)
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Read the database as it is, without any trouble."""
         if self._reading is None:
             self._reading = sqlite3.connect(self.path, isolation_level=None)
         return work(SqliteConnection(self._reading))
@@ -95,12 +105,15 @@ class SimulatedCatalog:
         """End all troubles."""
         self.away_until_s = self.slow_until_s = 0.0
         self.refused_share = self.lost_share = 0.0
+        self.slow_commits.clear()
         self.commit_late()
 
     def close(self) -> None:
-        """Close the test's own connection."""
+        """Close all connections."""
         if self._reading is not None:
             self._reading.close()
+        for engine in self._engines:
+            engine.close()
 
     def keep_late(self, database: sqlite3.Connection) -> None:
         """Commit a connection's transaction some time later."""
@@ -125,6 +138,10 @@ class SimulatedCatalog:
             return self.chance.random() * _SLOW_LOAD_S
         if not executor._thread_name_prefix.startswith(_LINES):
             return None
+        if executor._thread_name_prefix == "wal":
+            until_s = self.slow_commits.get(self.loop.current.name, 0.0)
+            if self.loop.time() < until_s:
+                return self.chance.random() * _SLOW_COMMIT_S
         if self.is_away:
             return self.chance.random() * _AWAY_DELAY_S
         if self.loop.time() < self.slow_until_s:
@@ -184,6 +201,7 @@ class SimulatedEngine(SqliteEngine):
             result = work(connection)
             after = _state(connection)
             self._catalog.open_sessions = frozenset(after[1])
+            self._check_entries(connection, before[2], after)
             if after[0] != before[0]:
                 node_id = int(self._owner.partition("-")[2] or -1)
                 opened = after[1].get(node_id) != before[1].get(node_id)
@@ -193,16 +211,25 @@ class SimulatedEngine(SqliteEngine):
 
         return noting
 
+    def _check_entries(self, connection: Connection, place: int, after: State) -> None:
+        """Note entries of the WAL that were committed by a closed session."""
+        if after[2] > place:
+            query = "SELECT DISTINCT session FROM wal_entry WHERE place > ?"
+            for (session,) in connection.execute(query, (place,)):
+                if session not in after[1].values():
+                    problem = f"fence: session {session} has committed, and it is closed"
+                    self._catalog.history.troubles.append(problem)
+
     def _open(self) -> sqlite3.Connection:
         database = super()._open()
         database.execute("PRAGMA synchronous = OFF")
         return database
 
 
-def _state(connection: Connection) -> tuple[int, dict[int, int]]:
-    """Return the revision, and the epoch of each broker's open session."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'session'"):
-        return 0, {}
+def _state(connection: Connection) -> State:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wal_entry'"):
+        return 0, {}, 0
     ((revision,),) = connection.execute("SELECT number FROM revision")
     rows = connection.execute("SELECT node_id, epoch FROM session WHERE closed_at_ms IS NULL")
-    return revision, dict(rows)
+    ((place,),) = connection.execute("SELECT coalesce(max(place), 0) FROM wal_entry")
+    return revision, dict(rows), place

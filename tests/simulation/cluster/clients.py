@@ -114,7 +114,7 @@ class Client:
         answer = await self.ask(node_id, asked, 12)
         for topic in answer.topics:
             for one in topic.partitions:
-                if one.leader_id >= 0:
+                if one.leader_id >= 0 and one.leader_epoch >= 0:
                     key = topic.topic_id.hex(), one.partition_index
                     self.history.add(Led(key, one.leader_epoch, one.leader_id))
         return answer

@@ -131,6 +131,8 @@ async def fetch(client: Client, place: Place, position: int, isolation: int) -> 
     topic, number = place
     asked = fetching(topic, position, partition=number, isolation=isolation)
     answer = await client.ask_leader(place, asked, _FETCH_VERSION)
+    if not answer.responses:  # blocks were dropped from the cache again before they were read
+        raise Unanswered("the partition is not in the answer")
     return answer.responses[0].partitions[0]
 
 

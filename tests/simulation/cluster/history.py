@@ -15,6 +15,14 @@ Place = tuple[str, int]
 """The name of a topic, and the number of a partition."""
 
 
+KEYS = 5
+
+
+def key_of(value: str) -> bytes:
+    """Return the key of a record by its value."""
+    return b"k%d" % (int(value.rpartition("-")[2]) % KEYS)
+
+
 class Outcome(Enum):
     """The outcome of an operation, as its client knows it."""
 
@@ -59,6 +67,24 @@ class Read:
     value: str
     is_committed: bool
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A log start offset that a client was given; a promise as the answer to a deletion."""
+
+    place: Place
+    offset: int
+    is_promise: bool = False
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A request to delete the records before an offset (DeleteRecords)."""
+
+    place: Place
+    offset: int
+    outcome: Outcome = Outcome.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -130,6 +156,10 @@ class History:
     # What readers found in the end, by place: all records, and the committed ones.
     final: dict[Place, list[Read]] = field(default_factory=dict)
     final_committed: dict[Place, list[Read]] = field(default_factory=dict)
+    # The log start offsets that clients were given, and those in the end.
+    starts: list[Start] = field(default_factory=list)
+    final_starts: dict[Place, int] = field(default_factory=dict)
+    deletions: list[Deletion] = field(default_factory=list)
     commits: list[OffsetCommit] = field(default_factory=list)
     fetches: list[OffsetFetch] = field(default_factory=list)
     led: list[Led] = field(default_factory=list)
@@ -148,6 +178,8 @@ class History:
             Append: self.appends,
             Transaction: self.transactions,
             Read: self.reads,
+            Start: self.starts,
+            Deletion: self.deletions,
             OffsetCommit: self.commits,
             OffsetFetch: self.fetches,
             Led: self.led,

@@ -30,9 +30,9 @@ class Nemesis:
         self.counts: Counter[str] = Counter()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def run(self, until_s: float) -> None:
-        """Trouble the cluster until a time."""
-        steps: dict[Step, int] = {
+    def steps(self) -> dict[Step, int]:
+        """Return the troubles and their weights."""
+        return {
             self.kill: 4,
             self.stop: 2,
             self.pause: 5,
@@ -43,7 +43,10 @@ class Nemesis:
             self.cut: 3,
             self.reset: 5,
         }
-        loop = self._world.loop
+
+    async def run(self, until_s: float) -> None:
+        """Trouble the cluster until a time."""
+        steps, loop = self.steps(), self._world.loop
         while loop.time() < until_s:
             await asyncio.sleep(self._chance.random() * _PAUSE_MAX_S)
             (step,) = self._chance.choices(list(steps), list(steps.values()))

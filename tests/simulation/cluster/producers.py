@@ -27,7 +27,14 @@ from tests.simulation.cluster.clients import (
     Client,
     Unanswered,
 )
-from tests.simulation.cluster.history import Append, OffsetCommit, Outcome, Place, Transaction
+from tests.simulation.cluster.history import (
+    Append,
+    OffsetCommit,
+    Outcome,
+    Place,
+    Transaction,
+    key_of,
+)
 from tests.support.requests import producing
 
 _PAUSE_S = 0.1
@@ -80,7 +87,9 @@ class PlainProducer:
         return made
 
     def _encode(self, append: Append) -> bytes:
-        records = [Record(at, 1_000, b"k", one.encode()) for at, one in enumerate(append.values)]
+        records = [
+            Record(at, 1_000, key_of(one), one.encode()) for at, one in enumerate(append.values)
+        ]
         if append.is_plain:
             return encode_batch(records)
         sequence = self._sequences[append.place]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.broker.loop.garbage import uncollected
 from odradek.broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -34,6 +34,8 @@ from tests.simulation.cluster.producers import (
 from tests.simulation.cluster.world import SETTINGS, World
 from tests.simulation.ledger import check_indexes
 from tests.support.requests import creatable, creating
+
+W = TypeVar("W", bound=World)
 
 TOPIC = "data"
 _TROUBLE_S = 10.0
@@ -64,16 +66,18 @@ def play(
     seed: int, path: Path, count: int, scene: Callable[[World], Coroutine[Any, Any, None]]
 ) -> History:
     """Play a scene with the machines of a cluster, which are not started yet."""
-    history = _play(seed, path, count, scene)
+    return play_in(World(Network(seed), path, seed, count), scene)
+
+
+def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
+    """Play a scene in a world."""
+    history = _play(world, scene)
     _collect_the_dead()
     return history
 
 
-def _play(
-    seed: int, path: Path, count: int, scene: Callable[[World], Coroutine[Any, Any, None]]
-) -> History:
-    loop = Network(seed)
-    world = World(loop, path, seed, count)
+def _play(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
+    loop = world.loop
     asyncio.set_event_loop(loop)
     loop.set_exception_handler(lambda _, report: _note_report(world, report))
     with uncollected():

@@ -9,7 +9,7 @@ import logging
 import random
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.topics.names import INTERNAL
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.config.resolution import Layer, Source
+from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from tests.simulation.cluster.admin import SETTING
 from tests.simulation.cluster.catalog import SimulatedCatalog
@@ -98,6 +99,8 @@ class Machine:
 class World:
     """The machines, the network, the catalog."""
 
+    settings: Mapping[str, str] = SETTINGS
+
     def __init__(self, loop: Network, path: Path, seed: int, count: int) -> None:
         self.loop, self.seed = loop, seed
         self.history = History()
@@ -114,6 +117,10 @@ class World:
         """The port of each broker."""
         return {one.node_id: one.port for one in self.machines.values()}
 
+    def passes(self, error: Exception) -> bool:
+        """Return whether another start may succeed after an error."""
+        return isinstance(error, CatalogAway)
+
     def start(self, machine: Machine) -> None:
         """Start a broker; it is started again when that fails."""
         process = Process(f"broker-{machine.node_id}", machine.port)
@@ -124,7 +131,7 @@ class World:
 
     async def _serve(self, machine: Machine, process: Process) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{machine.port}"
-        values = {**SETTINGS, "node.id": str(machine.node_id), "listeners": listener}
+        values = {**self.settings, "node.id": str(machine.node_id), "listeners": listener}
         broker = SimulatedBroker(
             Layer(Source.STATIC_BROKER, values), machine.fs, machine.clock
         )
@@ -135,8 +142,8 @@ class World:
         try:
             await broker.start()
             machine.is_ready = True
-        except MetadataError as error:
-            if not isinstance(error, CatalogAway):
+        except (MetadataError, StorageError) as error:
+            if not self.passes(error):
                 self.history.troubles.append(f"broker {machine.node_id} cannot start: {error}")
             self.kill(machine, loses_power=False)
             own = self.loop.clients.context()

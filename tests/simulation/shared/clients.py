@@ -1,0 +1,151 @@
+"""Consumers of shared topics that go back now and then, and the deletion of their records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.simulation.cluster.clients import RETRIABLE, Client, Unanswered
+from tests.simulation.cluster.consumers import end_of, fetch, records_of
+from tests.simulation.cluster.history import Deletion, Outcome, Place, Read, Start
+from tests.support.requests import listing_offsets
+
+_PAUSE_S = 0.15
+_DELETION_PAUSE_S = 1.0
+_REWIND_SHARE = 0.15
+_TIMEOUT_MS = 1_000
+_EARLIEST = -2
+
+
+class SharedReader:
+    """A consumer without a group."""
+
+    def __init__(
+        self,
+        client: Client,
+        places: Sequence[Place],
+        isolation: int,
+        committed_end: Callable[[Place], int],
+    ) -> None:
+        """`committed_end` returns the end of a partition's committed records."""
+        self._client, self._places, self._isolation = client, places, isolation
+        self._committed_end = committed_end
+        self._positions: dict[Place, int] = {}
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """Read until it is over."""
+        source = self._client.source
+        while not is_over():
+            place = source.choice(self._places)
+            with contextlib.suppress(Unanswered):
+                await self._read(place)
+            await asyncio.sleep(_PAUSE_S * source.random())
+
+    async def _read(self, place: Place) -> None:
+        client = self._client
+        position = self._positions.get(place)
+        if position is None:
+            position = await find_start(client, place)
+            if position is None:
+                return
+        found = await fetch(client, place, position, self._isolation)
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._positions.pop(place, None)
+        elif found.error_code:
+            await client.back_off()
+        else:
+            client.history.add(Start(place, found.log_start_offset))
+            for one in records_of(client, place, found, position, self._isolation):
+                client.history.add(one)
+            end = end_of(found, position)
+            committed_end = self._committed_end(place)
+            if max(end, found.high_watermark) > committed_end:
+                client.history.troubles.append(
+                    f"unstable: {place} was read up to {end}, its high watermark is "
+                    f"{found.high_watermark}, committed is {committed_end}"
+                )
+            self._positions[place] = end
+            if client.source.random() < _REWIND_SHARE:
+                self._positions[place] = client.source.randint(found.log_start_offset, end)
+
+
+class Deleter:
+    """Deletes the first records of partitions."""
+
+    def __init__(self, client: Client, places: Sequence[Place]) -> None:
+        self._client, self._places = client, places
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """Delete records until it is over."""
+        source = self._client.source
+        while not is_over():
+            await asyncio.sleep(_DELETION_PAUSE_S * 2 * source.random())
+            try:
+                await self._delete(source.choice(self._places))
+            except Unanswered:
+                continue
+
+    async def _delete(self, place: Place) -> None:
+        client, (topic, number) = self._client, place
+        known = [one.offset for one in client.history.reads if one.place == place]
+        offset = client.source.choice(known[-20:]) if known else 0
+        deletion = client.history.add(Deletion(place, offset))
+        part = DeleteRecordsPartition(partition_index=number, offset=offset)
+        asked = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=_TIMEOUT_MS
+        )
+        answer = await client.ask_leader(place, asked, 2)
+        (found,) = answer.topics[0].partitions
+        if not found.error_code:
+            deletion.outcome = Outcome.DONE
+            client.history.add(Start(place, found.low_watermark, is_promise=True))
+        elif found.error_code not in {*RETRIABLE, ErrorCode.OFFSET_OUT_OF_RANGE}:
+            name = ErrorCode.of(found.error_code).name
+            client.history.troubles.append(f"refused: deletion in {place}: {name}")
+
+
+async def find_start(client: Client, place: Place) -> int | None:
+    """Return the first offset of a partition, None if its leader does not say."""
+    asked = listing_offsets({place[0]: [place[1]]}, _EARLIEST)
+    answer: Any = await client.ask_leader(place, asked, 7)
+    found = answer.topics[0].partitions[0]
+    if found.error_code:
+        await client.back_off()
+        return None
+    offset: int = found.offset
+    client.history.add(Start(place, offset))
+    return offset
+
+
+async def read_from_start(
+    client: Client, place: Place, isolation: int
+) -> tuple[int, list[Read]]:
+    """Read a partition to its end, once no transaction is open in it; with its first offset."""
+    begin: int | None = None
+    while begin is None:
+        try:
+            begin = await find_start(client, place)
+        except Unanswered:
+            continue
+    found: list[Read] = []
+    position = begin
+    while True:
+        try:
+            data = await fetch(client, place, position, isolation)
+        except Unanswered:
+            continue
+        if data.error_code or data.last_stable_offset != data.high_watermark:
+            await client.back_off()
+            continue
+        found += records_of(client, place, data, position, isolation)
+        position = end_of(data, position)
+        if position >= data.high_watermark:
+            return begin, found

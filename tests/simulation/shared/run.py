@@ -1,0 +1,243 @@
+"""Runs a cluster with shared topics through troubles drawn from a seed, and checks its history.
+
+The same seed always gives the same history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from odradek.protocol.errors import ErrorCode
+from tests.simulation.checker import check
+from tests.simulation.cluster.checker import find_changes_without_session, find_rivals
+from tests.simulation.cluster.clients import Client, Unanswered
+from tests.simulation.cluster.history import Outcome, Place
+from tests.simulation.cluster.movers import Mover
+from tests.simulation.cluster.nemesis import Nemesis, Step
+from tests.simulation.cluster.network import CLIENTS
+from tests.simulation.cluster.producers import (
+    IdempotentProducer,
+    PlainProducer,
+    TransactionalProducer,
+)
+from tests.simulation.cluster.run import Survey, play_in, settled
+from tests.simulation.shared.clients import Deleter, SharedReader, read_from_start
+from tests.simulation.shared.world import SharedWorld
+from tests.support.requests import creatable, creating
+
+DATA, COMPACTED = "data", "compacted"
+_PARTITIONS = 2
+_TROUBLE_S = 6.0
+_RECOVERY_S = 60.0
+_AWAY_MAX_S = 3.0
+_STRANDED_MAX_S = 2.0
+# Of stranded brokers, those whose answers are lost.
+_MUTE_SHARE = 0.3
+_LEASE_S = 1.5
+_CONFIGS = {
+    "internal.segment.bytes": "700",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "500",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+
+
+def run(seed: int, path: Path) -> Survey:
+    """Run a cluster with its catalog in a directory; return its problems and its history."""
+    count = random.Random(f"size {seed}").choice([2, 2, 3])
+    survey = Survey()
+    world = SharedWorld(path, seed, count)
+    history = play_in(world, lambda world: Course(world, survey).run())
+    survey.history = history
+    survey.problems = check(history, {COMPACTED})
+    survey.problems += [f"leaders: {one}" for one in find_rivals(history.led)]
+    changes = find_changes_without_session(history.catalog_changes)
+    survey.problems += [f"sessions: {one}" for one in changes]
+    return survey
+
+
+class SharedNemesis(Nemesis):
+    """Troubles the bucket, too."""
+
+    _world: SharedWorld
+
+    def steps(self) -> dict[Step, int]:
+        """Return the troubles and their weights."""
+        return {
+            self.kill: 2,
+            self.strand: 6,
+            self.stop: 2,
+            self.pause: 3,
+            self.lose_catalog: 1,
+            self.spoil_catalog: 3,
+            self.reset: 2,
+            self.cut: 1,
+            self.lose_bucket: 1,
+            self.spoil_bucket: 4,
+        }
+
+    def end(self) -> None:
+        """End all troubles."""
+        self._world.bucket.heal()
+        super().end()
+
+    async def strand(self) -> None:
+        """Let commits of a broker take long, cut off its answers, then kill or pause it."""
+        machine = self._draw()
+        if machine is None:
+            return
+        process = machine.process
+        assert process is not None
+        chance = self._chance
+        end_s = self._world.loop.time() + 2 * _STRANDED_MAX_S
+        self._world.catalog.slow_commits[process.name] = end_s
+        await asyncio.sleep(chance.random() * _STRANDED_MAX_S / 2)
+        if chance.random() < _MUTE_SHARE:
+            self._world.loop.cut(CLIENTS, machine.port, _STRANDED_MAX_S)
+            await asyncio.sleep(chance.random() * _STRANDED_MAX_S)
+        if machine.process is not process or process.is_dead or process.is_paused:
+            return
+        if chance.random() < 0.3:
+            self._world.kill(machine, loses_power=chance.random() < 0.5)
+            await self._start_later(machine)
+        else:
+            process.is_paused = True
+            await asyncio.sleep(_LEASE_S * (1.3 + chance.random()))
+            self._world.loop.resume(process)
+
+    async def lose_bucket(self) -> None:
+        """Let the bucket be away."""
+        self._world.bucket.away_until_s = self._later(_AWAY_MAX_S)
+
+    async def spoil_bucket(self) -> None:
+        """Let the bucket refuse requests, lose answers, and take requests late or twice."""
+        bucket = self._world.bucket
+        bucket.refused_share = self._chance.choice([0.0, 0.1, 0.3])
+        bucket.lost_share = self._chance.choice([0.0, 0.2, 0.5])
+        bucket.duplicate_share = self._chance.choice([0.0, 0.3])
+        await asyncio.sleep(self._chance.random() * _AWAY_MAX_S)
+        bucket.refused_share = bucket.lost_share = bucket.duplicate_share = 0.0
+
+
+class Course:
+    """The course of a run."""
+
+    def __init__(self, world: SharedWorld, survey: Survey) -> None:
+        self.world, self.survey = world, survey
+        self._source = random.Random(f"load {world.seed}")
+        self._is_over = False
+        self.places: list[Place] = [
+            (topic, number) for topic in (DATA, COMPACTED) for number in range(_PARTITIONS)
+        ]
+
+    async def run(self) -> None:
+        """Start, trouble, let recover, lose all disks, and look at what there is."""
+        world = self.world
+        for machine in world.machines.values():
+            world.start(machine)
+        if not await settled(world, "start"):
+            return
+        await self._create_topics()
+        tasks = [asyncio.create_task(one) for one in self._workers()]
+        nemesis = SharedNemesis(world)
+        await nemesis.run(world.loop.time() + _TROUBLE_S)
+        self.survey.counts += nemesis.counts
+        self._is_over = True
+        if not await settled(world, "recover"):
+            return
+        await asyncio.wait(tasks, timeout=_RECOVERY_S)
+        for task in tasks:
+            if not task.done():
+                world.history.troubles.append(f"stuck: {task.get_coro()}: {task.get_stack()}")
+                task.cancel()
+            elif task.exception() is not None:
+                raise task.exception() or AssertionError
+        for machine in world.machines.values():
+            world.kill(machine, loses_power=True)
+            world.start(machine)
+        if await settled(world, "start without disks"):
+            await self._read_all()
+            world.look_at_catalog()
+        self._count()
+
+    def _workers(self) -> list[Coroutine[Any, Any, None]]:
+        source, places = self._source, self.places
+        transactional = [
+            TransactionalProducer(
+                self._client(f"txn{n}"),
+                places,
+                is_old=source.random() < 0.3,
+                timeout_ms=source.choice([2_000, 10_000]),
+                group_place=places[0],
+            )
+            for n in range(2)
+        ]
+        others: list[Any] = [
+            *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(4)),
+            PlainProducer(self._client("plain"), places),
+            *(
+                SharedReader(self._client(f"reader{n}"), places, n, self.world.committed_end)
+                for n in range(2)
+            ),
+            Deleter(self._client("deleter"), [one for one in places if one[0] == DATA]),
+            Mover(self._client("mover"), {DATA: _PARTITIONS, COMPACTED: _PARTITIONS}),
+        ]
+        return [one.run(lambda: self._is_over) for one in (*transactional, *others)]
+
+    async def _create_topics(self) -> None:
+        client = self._client("creator")
+        topics = [
+            creatable(DATA, _PARTITIONS, configs=_CONFIGS),
+            creatable(COMPACTED, _PARTITIONS, configs={**_CONFIGS, "cleanup.policy": "compact"}),
+        ]
+        while True:
+            try:
+                found = (await client.ask(1, creating(*topics), 7)).topics
+            except Unanswered:
+                continue
+            done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            if all(one.error_code in done for one in found):
+                return
+            self.world.history.troubles += [f"refused: {one.error_message}" for one in found]
+
+    async def _read_all(self) -> None:
+        client, history = self._client("final"), self.world.history
+
+        async def read() -> None:
+            for place in self.places:
+                start, history.final_committed[place] = await read_from_start(client, place, 1)
+                _, history.final[place] = await read_from_start(client, place, 0)
+                history.final_starts[place] = start
+
+        try:
+            await asyncio.wait_for(read(), _RECOVERY_S)
+        except TimeoutError:
+            history.troubles.append("stuck: the final reads: a transaction stays open")
+
+    def _count(self) -> None:
+        history, counts = self.world.history, self.survey.counts
+        for name, some in (
+            ("acknowledged", history.appends),
+            ("committed", history.transactions),
+            ("deleted", history.deletions),
+        ):
+            counts[name] = sum(one.outcome is Outcome.DONE for one in some)
+        counts["read"] = len(history.reads)
+        counts["steps"] = self.world.loop.steps
+        counts["requests"] = self.world.bucket.requests
+        counts["segments"] = self.world.catalog.read(
+            lambda connection: connection.execute("SELECT count(*) FROM segment")
+        )[0][0]
+        counts["compacted"] = sum(
+            place[0] == COMPACTED and reads[-1].offset - start + 1 - len(reads)
+            for place, reads in history.final.items()
+            if reads and (start := history.final_starts[place]) >= 0
+        )
+
+    def _client(self, name: str) -> Client:
+        source = random.Random(self._source.getrandbits(32))
+        return Client(name, self.world.ports, source, self.world.history)
