@@ -74,8 +74,8 @@ def per_month(
 
 def _growth(before: Tally, after: Tally) -> Tally:
     """Return the counts between two tallies."""
-    requests, received = before.requests, before.received_bytes
+    counts, received = before.requests, before.received_bytes
     return Tally(
-        {key: count - requests.get(key, 0) for key, count in after.requests.items()},
+        {key: count - counts.get(key, 0) for key, count in after.requests.items()},
         {key: size - received.get(key, 0) for key, size in after.received_bytes.items()},
     )
