@@ -209,6 +209,9 @@ async def test_a_takeover_and_cold_reads_are_counted(tmp_path: Path, catalog_url
         assert value(again, "cache_fetched_bytes") == value(after, "cache_fetched_bytes")
         hits = [value(at, "cache_reads", result="hit") for at in (after, again)]
         assert hits[0] < hits[1]
+        membership = former.membership
+        assert membership is not None
+        membership._tasks[0] = asyncio.ensure_future(membership._heartbeats())
         await until(lambda: former.sharing.facts().counts.sessions_lost)  # type: ignore[union-attr]
         assert value(await metrics(former), "wal_sessions_lost") == 1
 
