@@ -155,8 +155,15 @@ def test_offsets_of_cleaner_and_log_start_pass_from_worker_to_worker(
     wait_until(
         lambda: len(read_all(broker.bootstrap, "table", 2)) < 1_500, "the table is cleaned"
     )
+    fs, data = RealFileSystem(), tmp_path / "data"
+
+    def noted() -> set[tuple[str, int]]:
+        """Return the partitions whose cleaning the workers have noted, which comes last."""
+        files = [data / f"{CLEANER_OFFSETS}.{worker}" for worker in (1, 2)]
+        return {key for one in files for key in read_offsets(fs, one)}
+
+    wait_until(lambda: noted() >= {("table", 0), ("table", 1)}, "both are noted as clean")
     broker.stop()
-    fs = RealFileSystem()
     cleaned = read_offsets(fs, tmp_path / "data" / CLEANER_OFFSETS)
     assert {("table", 0), ("table", 1)} <= cleaned.keys()
     broker = start(1, **settings)
