@@ -14,12 +14,10 @@ from odradek.broker.catalog.garbage_rows import due_garbage, forget_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.wal_trimming import Trimmed, trim_wal
 from odradek.broker.counters.sharing import SharedCounts
-from odradek.broker.errors import MetadataError
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
-from odradek.broker.wal.entries import DamagedEntry
-from odradek.storage.objects.store import ObjectStoreError
+from odradek.broker.shared.obstacle import Obstacle
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +43,7 @@ class Janitor:
         self._bucket, self._line = bucket, line
         self._delay_ms, self._is_due, self._counts = delay_ms, is_due, counts
         self._task: asyncio.Task[None] | None = None
-        # The reason why nothing can be freed, "" while it can.
-        self.problem = ""
+        self.obstacle = Obstacle(logger, "free the WAL")
 
     def start(self) -> None:
         """Begin to look now and then."""
@@ -95,20 +92,14 @@ class Janitor:
         while True:
             await asyncio.sleep(_LOOK_S)
             if not self._is_due():
-                self.problem = ""
+                self.obstacle.end()
                 continue
             try:
                 freed_bytes = await self.free_wal()
                 count = await self.delete_garbage()
             except Exception as error:  # The root of a task: the next try may succeed.
-                is_bug = not isinstance(error, (MetadataError, ObjectStoreError, DamagedEntry))
-                if str(error) != self.problem:
-                    logger.error(
-                        "could not free the WAL, tries again: %s", error,
-                        exc_info=error if is_bug else None,
-                    )  # fmt: skip
-                self.problem = str(error) or repr(error)
+                self.obstacle.note(error)
             else:
-                self.problem = ""
+                self.obstacle.end()
                 if freed_bytes or count:
                     logger.info("freed wal_bytes=%d, deleted objects=%d", freed_bytes, count)

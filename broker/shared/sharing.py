@@ -94,13 +94,15 @@ class Sharing:
         """Return the problems that an operator has to look at."""
         failure = self.logs.wal.failure
         found = [f"shared partitions take no records: {failure}"] if failure else []
-        trouble = self._bucket.store.trouble
-        if trouble:
-            found.append(f"the object store does not answer: {trouble}")
-        if self.uploads.problem:
-            found.append(f"shared partitions are not stored: {self.uploads.problem}")
-        if self.janitor.problem:
-            found.append(f"the WAL is not freed: {self.janitor.problem}")
+        trouble = self._bucket.requests.trouble()
+        if trouble is not None and trouble.since_ms is not None:
+            found.append(f"the object store does not answer: {trouble.text}")
+        for what, obstacle in (
+            ("shared partitions are not stored", self.uploads.obstacle),
+            ("the WAL is not freed", self.janitor.obstacle),
+        ):
+            if obstacle.reason:
+                found.append(f"{what}: {obstacle.reason}")
         return found
 
     def facts(self) -> SharedFacts:

@@ -43,6 +43,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.packing import Part, pack, remote_log
 from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, grouped
 from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
@@ -53,8 +54,6 @@ from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-# The errors of a store, of a catalog, and of a disk; any other one is a bug.
-_EXPECTED = (MetadataError, ObjectStoreError, StorageError)
 Change = Callable[[Connection, Engine], None]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
@@ -91,8 +90,7 @@ class Uploads:
         self._turn = asyncio.Lock()
         # Called with a log that is no longer like its segments in the bucket.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
-        # The reason why nothing can be stored, "" while it can.
-        self.problem = ""
+        self.obstacle = Obstacle(logger, "store shared logs")
 
     def begin(self, session: int) -> None:
         """Begin a session."""
@@ -178,16 +176,10 @@ class Uploads:
             except SessionClosed:  # the next session begins again
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # The root of a task: the next try may succeed.
-                is_bug = not isinstance(error, _EXPECTED)
-                if str(error) != self.problem:
-                    logger.error(
-                        "could not store shared logs, tries again: %s", error,
-                        exc_info=error if is_bug else None,
-                    )  # fmt: skip
-                self.problem = str(error) or repr(error)
+                self.obstacle.note(error)
                 await asyncio.sleep(_RETRY_S)
             else:
-                self.problem = ""
+                self.obstacle.end()
 
     async def _look(self) -> None:
         for tail in [one for one in self._tails.values() if one.log.is_closed]:
@@ -383,7 +375,5 @@ class Uploads:
             except (SessionClosed, NotLed, SegmentGap):
                 raise
             except MetadataError as error:
-                if str(error) != self.problem:
-                    logger.error("could not store shared logs, tries again: %s", error)
-                self.problem = str(error)
+                self.obstacle.note(error)
                 await asyncio.sleep(_RETRY_S)

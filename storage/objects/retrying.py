@@ -42,8 +42,6 @@ class RetryingStore:
         self._clock = clock
         self._sleep = sleep
         self._chance = chance
-        # The error of the last request, "" after one that was answered.
-        self.trouble = ""
 
     def create(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Store data; an equal object is ours if an earlier request may have stored it."""
@@ -106,14 +104,10 @@ class RetryingStore:
         pause_ms = float(_PAUSE_MIN_MS)
         while True:
             try:
-                result = attempt()
-            except StoreUnavailable as error:
-                self.trouble = str(error)
+                return attempt()
+            except StoreUnavailable:
                 pause_s = pause_ms * (1 + self._chance()) / 2 / 1000
                 if self._clock() + pause_s >= deadline_s:
                     raise
-            else:
-                self.trouble = ""
-                return result
             self._sleep(pause_s)
             pause_ms = min(pause_ms * 2, _PAUSE_MAX_MS)

@@ -162,6 +162,22 @@ def test_a_store_fails_until_it_answers() -> None:
     assert found.since_ms < 9_000
 
 
+def test_a_store_fails_while_a_request_is_repeated() -> None:
+    counts, memory = ObjectRequests(), MemoryStore(answers=["before"] * 3)
+    memory.objects["a"] = b"1"
+    seen: list[bool] = []
+    store = RetryingStore(
+        CountingStore(memory, counts.count),
+        5_000,
+        sleep=lambda _: seen.append(is_failing(counts)),
+    )
+    assert counts.trouble() is None
+    assert store.read("a") == b"1"
+    assert len(seen) == 3
+    assert all(seen)
+    assert not is_failing(counts)
+
+
 def test_a_store_that_takes_no_puts_fails_though_it_answers_others() -> None:
     counts = ObjectRequests()
     ended(counts, StoreRefused("the quota is used up"), 1, "PUT")

@@ -113,18 +113,6 @@ def test_pauses_double_up_to_a_limit_and_end_before_the_deadline() -> None:
     assert memory.requests == 9
 
 
-def test_the_trouble_of_a_store_is_known_until_it_answers() -> None:
-    memory = MemoryStore(answers=["before"] * 3)
-    memory.objects["a"] = b"1"
-    seen: list[str] = []
-    store = RetryingStore(memory, 5_000, sleep=lambda _: seen.append(store.trouble))
-    assert store.trouble == ""
-    assert store.read("a") == b"1"
-    assert len(seen) == 3
-    assert all(seen)
-    assert store.trouble == ""
-
-
 def test_half_of_a_pause_is_random() -> None:
     memory, time = MemoryStore(answers=["before"] * 2), Time()
     memory.objects["a"] = b""
