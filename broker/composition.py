@@ -369,7 +369,7 @@ class Broker:
         count_append(self.metrics, log.topic, size_bytes, record_count)
         if log.config.flush_ms != INT64_MAX:
             self.group_commit.flush_within(log, log.config.flush_ms)
-        if log.uncommitted is None:
+        if not log.is_shared:
             self.purgatory.appended(log, size_bytes)
 
     def _rolled(self, log: Log) -> None:

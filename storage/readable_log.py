@@ -89,6 +89,11 @@ class ReadableLog:
         return self.segments[-1]
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the bucket has the log; else its directory has it."""
+        return self.uncommitted is not None
+
+    @property
     def must_flush(self) -> bool:
         """Whether flush.messages records, or more, are not durable yet."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages

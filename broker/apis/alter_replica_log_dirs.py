@@ -93,7 +93,7 @@ async def _move(services: Services, name: str, number: int, path: str) -> None:
     log = topic.log(number) if topic else None
     if log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if isinstance(home, CacheDirectory) or log.uncommitted is not None:
+    if isinstance(home, CacheDirectory) or log.is_shared:
         raise Refusal(ErrorCode.LOG_DIR_NOT_FOUND, "A shared partition is in no log directory.")
     if partitions.offline_directories and log.directory.parent != home.path:
         # The offline directory may already hold a copy.

@@ -242,7 +242,7 @@ def _answer(services: Services, appending: Appending, acks: int) -> Answer:
 
 def _must_wait(log: Log, acks: int) -> bool:
     """Return whether a log is to be durable first: acks=all of a shared one is its commit."""
-    return log.must_flush or (acks == -1 and log.uncommitted is not None)
+    return log.must_flush or (acks == -1 and log.is_shared)
 
 
 def _close_if_refused(response: ProduceResponse) -> None:

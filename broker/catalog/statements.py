@@ -14,6 +14,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
 from odradek.broker.metadata.statements import Statements
 from odradek.broker.metadata.store import TopicRecord
+from odradek.broker.topics.placement import choose_leaders
 
 _LEADERS = (
     "SELECT topic_id, number, leader, leader_epoch, host, replica, is_made, target, move"
@@ -124,23 +125,22 @@ class CatalogStatements(Statements):
 
         Those that lead the fewest get them. Its session is closed before.
         """
-        alive = {one.member.node_id for one in open_sessions(self._connection)} - {node_id}
+        alive = [one.member for one in open_sessions(self._connection)]
+        members = [one for one in alive if one.node_id != node_id]
         rows = self._connection.execute(
             "SELECT topic_id, number, leader FROM partition WHERE host = ?", (ANY_HOST,)
         )
-        led = Counter(dict.fromkeys(alive, 0))
-        led.update(leader for _, _, leader in rows if leader in alive)
         orphans = [(topic_id, number) for topic_id, number, leader in rows if leader == node_id]
-        changed = []
-        for topic_id, number in orphans:
-            leader = min(led, key=lambda one: (led[one], one), default=NO_LEADER)
-            led[leader] += 1
-            replica = node_id if leader == NO_LEADER else leader
-            changed.append((leader, replica, topic_id, number))
+        if members:
+            led = Counter(leader for _, _, leader in rows)
+            leaders = choose_leaders(members, led, len(orphans), is_shared=True)
+            chosen = [(one.node_id, one.node_id) for one in leaders]
+        else:
+            chosen = [(NO_LEADER, node_id)] * len(orphans)
         self._connection.execute_many(
             "UPDATE partition SET leader = ?, replica = ?, leader_epoch = leader_epoch + 1"
             " WHERE topic_id = ? AND number = ?",
-            changed,
+            [(*one, *orphan) for one, orphan in zip(chosen, orphans, strict=True)],
         )
         return list(dict.fromkeys(bytes(topic_id) for topic_id, _ in orphans))
 

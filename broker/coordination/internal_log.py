@@ -112,7 +112,7 @@ class InternalLog:
         topic = self._topics.get(self._name)
         with suppress(StorageError):  # replay() meets the error, and reports it
             log = topic.log(partition) if topic else None
-            while log is not None and log.uncommitted is not None and not log.is_closed:
+            while log is not None and log.is_shared and not log.is_closed:
                 try:
                     return await asyncio.to_thread(log.fetch)
                 except StoreFailure as error:

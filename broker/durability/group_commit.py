@@ -74,7 +74,7 @@ class GroupCommit:
         """
         logs = tuple(logs)
         if self.committed is not None:
-            local = tuple(log for log in logs if log.uncommitted is None)
+            local = tuple(log for log in logs if not log.is_shared)
             if len(local) < len(logs):
                 committed = self.committed()
                 return asyncio.gather(committed, self._flush(local)) if local else committed

@@ -22,4 +22,4 @@ class Durability:
 
     def must_wait(self, log: Log) -> bool:
         """Return whether an append is answered only once it is durable."""
-        return log.uncommitted is not None or self.waits_for_disk()
+        return log.is_shared or self.waits_for_disk()

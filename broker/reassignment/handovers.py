@@ -97,8 +97,8 @@ class Handovers:
             if (key := (topic.topic_id, log.partition)) in targets
         }
         count = 0
-        shared = [one for one in given.items() if one[0].uncommitted is not None]
-        local = [one for one in given.items() if one[0].uncommitted is None]
+        shared = [one for one in given.items() if one[0].is_shared]
+        local = [one for one in given.items() if not one[0].is_shared]
         for chunk in (*_chunks(local), *_chunks(shared, _SHARED_AT_ONCE)):
             if not must_stop():
                 count += await self._hand_over(dict(chunk))
@@ -166,7 +166,7 @@ class Handovers:
 
     def _is_at_hand(self, log: Log, node_id: int) -> bool:
         """Return whether a broker can open a log: it has its directories, or needs none."""
-        if log.uncommitted is not None:
+        if log.is_shared:
             return True
         member = self._brokers.get(node_id)
         return member is not None and member.host == self._brokers.own.host
@@ -210,7 +210,7 @@ class Handovers:
             logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
         closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
         self._topics.note_left(
-            {_key(log): one for log, one in closed.items() if log.uncommitted is None}
+            {_key(log): one for log, one in closed.items() if not log.is_shared}
         )
         # Where no log is closed there is nothing to learn.
         is_known = not closed or await self._commit(
@@ -230,7 +230,7 @@ class Handovers:
 
     def _has_left(self, log: Log) -> bool:
         """Return whether the files of a closed log are not used here any more."""
-        if log.uncommitted is not None:
+        if log.is_shared:
             return not self._topics.leads(*_key(log))
         return not self._topics.is_here(*_key(log))
 
@@ -343,7 +343,7 @@ def _close_all(
     left = {}
     for log in logs:
         try:
-            if log.uncommitted is None:
+            if not log.is_shared:
                 log.close()
             if log in epochs:
                 mark_moved(fs, log.directory, epochs[log])

@@ -126,7 +126,7 @@ class SharedLogs:
 
     def adopt(self, log: Log) -> None:
         """Follow the segments that a log seals."""
-        if log.uncommitted is None:
+        if not log.is_shared:
             return
         rolled = log.on_roll
 

@@ -45,7 +45,7 @@ class StatePruner:
         log = topic.log(partition) if topic else None
         if log is None or self._seen.get(partition) == log.log_end_offset:
             return
-        if log.uncommitted is not None:
+        if log.is_shared:
             await asyncio.to_thread(log.fetch)
         # A crash may lose a snapshot that is not on the disk yet; the former one then counts.
         end = min(log.recovery_point, log.high_watermark)

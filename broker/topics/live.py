@@ -219,7 +219,7 @@ class LiveTopics(TopicTable):
     async def _with_left(self, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
         """Add to logs that are not open the states in which brokers of this host left them."""
         closed = {
-            _key(one)
+            one.key
             for one in wanted
             if one.failed is None and not self._partitions.is_open(one)
         }
@@ -229,7 +229,7 @@ class LiveTopics(TopicTable):
             found |= await self.left_logs(elsewhere)
         found |= {key: self._left_here.pop(key) for key in closed & self._left_here.keys()}
         return [
-            replace(one, left=found.get(_key(one))) if _key(one) in closed else one
+            replace(one, left=found.get(one.key)) if one.key in closed else one
             for one in wanted
         ]
 
@@ -288,10 +288,6 @@ class LiveTopics(TopicTable):
 def _raise_epochs(later: Sequence[tuple[Log, int]]) -> None:
     for log, epoch in later:
         log.raise_epoch(epoch)
-
-
-def _key(wanted: Wanted) -> tuple[bytes, int]:
-    return wanted.record.topic_id, wanted.number
 
 
 @contextmanager

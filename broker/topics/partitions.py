@@ -115,7 +115,7 @@ class Partitions:
         home = self.home_of(log)
         home.logs.pop((log.topic, log.partition), None)
         home.forget_offsets((log.topic, log.partition))
-        if log.uncommitted is None and not isinstance(home, SharedLogDirectory):
+        if not log.is_shared and not isinstance(home, SharedLogDirectory):
             # There, each open() looks at the disk.
             self._idle[log.directory] = log.topic_id
 
