@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+
+import pytest
 
 from odradek.broker.catalog import segment_rows, wal_rows
 from odradek.broker.catalog.engines import open_engine
@@ -26,6 +28,7 @@ from odradek.broker.metadata.statements import Connection, Value
 from odradek.broker.metadata.store import TopicRecord
 
 T = TypeVar("T")
+TOPIC = b"o" * 16
 
 
 def member(node_id: int) -> Member:
@@ -128,3 +131,12 @@ class Shelf:
     def noted(self) -> dict[str, int]:
         found = "SELECT key, size_bytes FROM garbage"
         return dict(self.engine.read(lambda connection: connection.execute(found)))
+
+
+@pytest.fixture
+def shelf(catalog_url: str) -> Iterator[Shelf]:
+    """A catalog with a topic of two partitions, led by broker 1."""
+    made = Shelf(catalog_url)
+    made.create_topic(TOPIC, 2)
+    yield made
+    made.engine.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from odradek.broker.metadata.members import NO_LEADER, Member
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import on_uvloop, until
-from tests.broker.test_cluster import create_at, member
+from tests.broker.test_cluster import create_at, member, silent
 from tests.support.postgresql import Postgresql
 
 HOUR_S = 3_600
@@ -75,14 +74,9 @@ async def test_no_session_is_lost_or_held_when_the_databases_clock_jumps(
             assert epochs(brokers) == before
             assert not one.problems() and not two.problems()
         # The clock goes back as the other broker falls silent: its lease seems to last an hour.
-        store: Any = two.store
-
-        async def hang(lease_ms: int) -> None:
-            await asyncio.Event().wait()
-
-        store.renew = hang
-        await clock.jump(0)
-        await until(lambda: one.topics.get("t").record.leaders[1].node_id == NO_LEADER)  # type: ignore[union-attr]
+        async with silent(two):
+            await clock.jump(0)
+            await until(lambda: one.topics.get("t").record.leaders[1].node_id == NO_LEADER)  # type: ignore[union-attr]
         assert epochs(brokers)[0] == before[0]
 
 

@@ -58,6 +58,24 @@ async def cluster(
         yield brokers
 
 
+@asynccontextmanager
+async def silent(broker: Broker) -> AsyncIterator[None]:
+    """Keep a broker from renewing its session; it may join again afterwards."""
+    membership = broker.membership
+    assert membership is not None
+    store: Any = broker.store
+    renew = store.renew
+
+    async def hang(lease_ms: int) -> None:
+        await asyncio.Event().wait()
+
+    store.renew = hang
+    yield
+    store.renew = renew
+    membership._tasks[0].cancel()
+    membership._tasks[0] = asyncio.ensure_future(membership._heartbeats())
+
+
 async def known_everywhere(brokers: Iterable[Broker], name: str) -> None:
     await until(lambda: all(broker.topics.get(name) is not None for broker in brokers))
 
@@ -264,21 +282,11 @@ async def test_a_silent_broker_is_closed_out_and_joins_again(tmp_path: Path) -> 
         member(tmp_path, url, 2, QUICK) as two,
     ):
         await create_at(one, [two], "t", 2)
-        membership = two._cluster._membership
-        assert membership is not None
-        renew = two.store.renew  # type: ignore[union-attr]
-
-        async def hang(lease_ms: int) -> None:
-            await asyncio.Event().wait()
-
-        two.store.renew = hang  # type: ignore[union-attr, method-assign]
-        await until(lambda: one.topics.get("t").record.leaders[1].node_id == NO_LEADER)  # type: ignore[union-attr]
-        with pytest.raises(StorageError):
-            two.topics.get("t").log(1)  # type: ignore[union-attr]
-        assert any("session" in problem for problem in two.problems())
-        two.store.renew = renew  # type: ignore[union-attr, method-assign]
-        membership._tasks[0].cancel()
-        membership._tasks[0] = asyncio.ensure_future(membership._heartbeats())
+        async with silent(two):
+            await until(lambda: one.topics.get("t").record.leaders[1].node_id == NO_LEADER)  # type: ignore[union-attr]
+            with pytest.raises(StorageError):
+                two.topics.get("t").log(1)  # type: ignore[union-attr]
+            assert any("session" in problem for problem in two.problems())
         await until(lambda: one.topics.get("t").record.leaders[1].node_id == 2)  # type: ignore[union-attr]
         await until(lambda: not two.problems())
         log = two.topics.get("t").log(1)  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -29,19 +29,11 @@ from odradek.storage.errors import StaleSegments
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.broker.segment_shelf import Interrupted, Shelf, row
+from tests.broker.segment_shelf import TOPIC, Interrupted, Shelf, row
+from tests.broker.segment_shelf import shelf as shelf
 
-TOPIC = b"o" * 16
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
 THREADS = 4
-
-
-@pytest.fixture
-def shelf(catalog_url: str) -> Iterator[Shelf]:
-    made = Shelf(catalog_url)
-    made.create_topic(TOPIC, 2)
-    yield made
-    made.engine.close()
 
 
 def at_once(url: str, *works: Callable[[Shelf], object]) -> list[object]:

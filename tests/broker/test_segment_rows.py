@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,11 @@ from odradek.storage.errors import StaleSegments
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.broker.segment_shelf import Shelf, row
+from tests.broker.segment_shelf import TOPIC, Shelf, row
+from tests.broker.segment_shelf import shelf as shelf
 
-TOPIC, OTHER = b"o" * 16, b"x" * 16
+OTHER = b"x" * 16
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
-
-
-@pytest.fixture
-def shelf(catalog_url: str) -> Iterator[Shelf]:
-    made = Shelf(catalog_url)
-    made.create_topic(TOPIC, 2)
-    yield made
-    made.engine.close()
 
 
 def test_segments_are_returned_in_the_order_of_their_offsets(shelf: Shelf) -> None:

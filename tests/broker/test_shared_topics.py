@@ -33,7 +33,7 @@ from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import PATIENCE_S, batch, client, create, on_uvloop, until
-from tests.broker.test_cluster import QUICK, SLOW, known_everywhere, member
+from tests.broker.test_cluster import QUICK, SLOW, known_everywhere, member, silent
 from tests.support.requests import committing, fetching, listing_offsets, producing
 
 SHARED = {"odradek.storage": "object"}
@@ -327,20 +327,10 @@ async def test_a_silent_broker_loses_its_partitions_and_gets_its_share_back(
     async with cluster(tmp_path, url, 2, dict(QUICK)) as (one, two):
         await create(one, "t", 4)
         await known_everywhere([two], "t")
-        membership = two._cluster._membership
-        assert membership is not None
-        renew = two.store.renew  # type: ignore[union-attr]
-
-        async def hang(lease_ms: int) -> None:
-            await asyncio.Event().wait()
-
-        two.store.renew = hang  # type: ignore[union-attr, method-assign]
-        await until(lambda: len(one.topics.get("t").logs) == 4)  # type: ignore[union-attr]
-        for partition in range(4):
-            assert (await produce(one, batch(b"a"), partition)).error_code == 0
-        two.store.renew = renew  # type: ignore[union-attr, method-assign]
-        membership._tasks[0].cancel()
-        membership._tasks[0] = asyncio.ensure_future(membership._heartbeats())
+        async with silent(two):
+            await until(lambda: len(one.topics.get("t").logs) == 4)  # type: ignore[union-attr]
+            for partition in range(4):
+                assert (await produce(one, batch(b"a"), partition)).error_code == 0
         await until(lambda: len(two.topics.get("t").logs) == 2)  # type: ignore[union-attr]
         assert not two.problems()
         for log in two.topics.get("t").logs:  # type: ignore[union-attr]

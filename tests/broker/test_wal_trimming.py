@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,9 +17,10 @@ from odradek.broker.wal.entries import DamagedEntry, OpenEntry, read_index
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.broker.segment_shelf import Interrupted, Shelf, row
+from tests.broker.segment_shelf import TOPIC, Interrupted, Shelf, row
+from tests.broker.segment_shelf import shelf as shelf
 
-TOPIC, OTHER = b"o" * 16, b"x" * 16
+OTHER = b"x" * 16
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
 
 
@@ -42,14 +42,6 @@ def left(shelf: Shelf) -> list[tuple[int, int]]:
     """Return the sessions and sequences of the entries that are left."""
     rows = shelf.engine.read(lambda to: entry_rows(to, -1, 100_000))
     return [(one.session, one.sequence) for one in rows]
-
-
-@pytest.fixture
-def shelf(catalog_url: str) -> Iterator[Shelf]:
-    made = Shelf(catalog_url)
-    made.create_topic(TOPIC, 2)
-    yield made
-    made.engine.close()
 
 
 def test_an_entry_goes_once_all_its_runs_are_in_segments(shelf: Shelf) -> None:

@@ -23,6 +23,14 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from tests.simulation.cluster.checker import (
+    find_aborted,
+    find_disorder,
+    find_displaced,
+    find_repeated,
+    find_unsorted,
+    transactions_by_value,
+)
 from tests.simulation.cluster.history import Append, History, Outcome, Place, Read, key_of
 
 
@@ -34,8 +42,8 @@ def check(history: History, compacted: Collection[str]) -> list[str]:
         for kind, problems in (
             ("lost", find_lost(history, found)),
             ("twice", find_repeated(history)),
-            ("order", find_disorder(history)),
-            ("offsets", find_moved(history)),
+            ("order", itertools.chain(find_disorder(history), find_unsorted(history))),
+            ("offsets", find_displaced(history)),
             ("unstable", find_unstable(history, found, compacted)),
             ("aborted", find_aborted(history)),
             ("atomic", find_torn(history, found)),
@@ -88,57 +96,12 @@ def find_lost(history: History, final: _Final) -> Iterator[str]:
                 yield f"{value} in {append.place}, acknowledged at offset {offset}"
 
 
-def find_repeated(history: History) -> Iterator[str]:
-    """Find records that are there twice, or that nobody has sent there."""
-    sent = {(one.place, value) for one in history.appends for value in one.values}
-    for place, reads in history.final.items():
-        seen: dict[str, int] = {}
-        for one in reads:
-            if one.value in seen:
-                yield f"{one.value} in {place} at {seen[one.value]} and {one.offset}"
-            if (place, one.value) not in sent:
-                yield f"{one.value} in {place} at {one.offset} was never sent there"
-            seen[one.value] = one.offset
-
-
-def find_disorder(history: History) -> Iterator[str]:
-    """Find records of a producer that are before earlier ones."""
-    plain = {value for one in history.appends if one.is_plain for value in one.values}
-    for place, reads in history.final.items():
-        last: dict[str, int] = {}
-        for one in reads:
-            if one.value in plain:
-                continue
-            producer, _, number = one.value.rpartition("-")
-            if int(number) <= last.get(producer, -1):
-                yield f"{one.value} in {place} at {one.offset} comes after {last[producer]}"
-            last[producer] = int(number)
-        for before, after in itertools.pairwise(reads):
-            if after.offset <= before.offset:
-                yield f"{place} has {after.offset} after {before.offset}"
-
-
-def find_moved(history: History) -> Iterator[str]:
-    """Find records at other offsets than producers were given."""
-    where = {
-        (place, one.value): one.offset
-        for place, reads in history.final.items()
-        for one in reads
-    }
-    for append in history.appends:
-        if append.outcome is Outcome.DONE and append.offset >= 0:
-            for at, value in enumerate(append.values, append.offset):
-                found = where.get((append.place, value), at)  # `find_lost` reports missing ones
-                if found != at:
-                    yield f"{value} in {append.place} is at {found}, answered was {at}"
-
-
 def find_unstable(
     history: History, final: _Final, compacted: Collection[str]
 ) -> Iterator[str]:
     """Find records that somebody has read, and that were not committed by then."""
     seen: dict[tuple[Place, int], Read] = {}
-    transactions = _by_value(history)
+    transactions = transactions_by_value(history)
     for one in history.reads:
         known = seen.setdefault((one.place, one.offset), one)
         if known.value != one.value:
@@ -158,22 +121,6 @@ def find_unstable(
         )
         if now is not None or not may_lack:
             yield f"{place} at {offset}: {one.reader} read {one.value}, in the end it has {now}"
-
-
-def find_aborted(history: History) -> Iterator[str]:
-    """Find records that readers got of aborted transactions, or before their commit."""
-    of = _by_value(history)
-    final = (one for reads in history.final_committed.values() for one in reads)
-    for one in (*history.reads, *final):
-        append = of.get((one.place, one.value))
-        if append is None or not one.is_committed:
-            continue
-        transaction = append.transaction
-        assert transaction is not None
-        if transaction.outcome is Outcome.UNDONE:
-            yield f"{one.reader} read {one.value} of {one.place}, whose transaction was aborted"
-        elif transaction.commit_at is None or one.at < transaction.commit_at:
-            yield f"{one.reader} read {one.value} of {one.place} before its commit"
 
 
 def find_torn(history: History, final: _Final) -> Iterator[str]:
@@ -218,13 +165,4 @@ def find_lowered(history: History) -> Iterator[str]:
 def _by_offset(reads: dict[Place, list[Read]]) -> dict[Place, dict[int, str]]:
     return {
         place: {one.offset: one.value for one in some} for place, some in reads.items()
-    }
-
-
-def _by_value(history: History) -> dict[tuple[Place, str], Append]:
-    return {
-        (one.place, value): one
-        for one in history.appends
-        if one.transaction is not None
-        for value in one.values
     }

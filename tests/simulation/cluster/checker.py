@@ -105,13 +105,27 @@ def find_moved(history: History) -> Iterator[str]:
                 f"{one.place} at {one.offset}, epoch {one.epoch}: {known.reader} read "
                 f"{known.value}, {one.reader} read {one.value}"
             )
-    where = {(one.place, one.value): one.offset for one in final}
+    yield from find_displaced(history)
+    yield from find_unsorted(history)
+
+
+def find_displaced(history: History) -> Iterator[str]:
+    """Find records that are in the end at other offsets than their producers were given."""
+    where = {
+        (place, one.value): one.offset
+        for place, reads in history.final.items()
+        for one in reads
+    }
     for append in history.appends:
         if append.outcome is Outcome.DONE and append.offset >= 0:
             for at, value in enumerate(append.values, append.offset):
                 found = where.get((append.place, value), at)  # `find_lost` reports missing ones
                 if found != at:
                     yield f"{value} in {append.place} is at {found}, answered was {at}"
+
+
+def find_unsorted(history: History) -> Iterator[str]:
+    """Find offsets that do not grow in the end."""
     for place, reads in history.final.items():
         for before, after in itertools.pairwise(reads):
             if after.offset <= before.offset:
@@ -120,7 +134,7 @@ def find_moved(history: History) -> Iterator[str]:
 
 def find_aborted(history: History) -> Iterator[str]:
     """Find records that readers got of aborted transactions, or before their commit."""
-    of = _transactions_by_value(history)
+    of = transactions_by_value(history)
     final = (one for reads in history.final_committed.values() for one in reads)
     for one in (*history.reads, *final):
         append = of.get((one.place, one.value))
@@ -273,7 +287,8 @@ def _outcome(commit: OffsetCommit) -> Outcome:
     return commit.transaction.outcome
 
 
-def _transactions_by_value(history: History) -> dict[tuple[Place, str], Append]:
+def transactions_by_value(history: History) -> dict[tuple[Place, str], Append]:
+    """Return the appends of transactions by the partition and value of each record."""
     return {
         (one.place, value): one
         for one in history.appends

@@ -108,10 +108,12 @@ async def find_committed(client: Client, group: str, place: Place) -> int | None
     return offset
 
 
-async def read_all(client: Client, place: Place, isolation: int) -> list[Read]:
-    """Read a partition from its begin to its end, once no transaction is open in it."""
+async def read_all(
+    client: Client, place: Place, isolation: int, begin: int = 0
+) -> list[Read]:
+    """Read a partition from an offset to its end, once no transaction is open in it."""
     found: list[Read] = []
-    position = 0
+    position = begin
     while True:
         try:
             data = await fetch(client, place, position, isolation)

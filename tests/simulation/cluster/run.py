@@ -10,7 +10,7 @@ import gc
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,16 +93,59 @@ def _play(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
     return history
 
 
-class Simulation:
+class Course:
+    """The load of a run, and its end."""
+
+    def __init__(self, world: World, survey: Survey, places: list[Place]) -> None:
+        self.survey, self.places = survey, places
+        self._history, self._ports = world.history, world.ports
+        self._source = random.Random(f"load {world.seed}")
+        self._is_over = False
+
+    def _client(self, name: str) -> Client:
+        source = random.Random(self._source.getrandbits(32))
+        return Client(name, self._ports, source, self._history)
+
+    def _transactional(self) -> list[TransactionalProducer]:
+        source, places = self._source, self.places
+        return [
+            TransactionalProducer(
+                self._client(f"txn{n}"),
+                places,
+                is_old=source.random() < 0.3,
+                timeout_ms=source.choice([2_000, 10_000]),
+                group_place=places[0],
+            )
+            for n in range(2)
+        ]
+
+    async def _join(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the end of the load."""
+        await asyncio.wait(tasks, timeout=_RECOVERY_S)
+        for task in tasks:
+            if not task.done():
+                self._history.troubles.append(
+                    f"stuck: {task.get_coro()}: {task.get_stack()}"
+                )
+                task.cancel()
+            elif task.exception() is not None:
+                raise task.exception() or AssertionError
+
+    async def _finish(self, reading: Coroutine[Any, Any, None]) -> None:
+        """Read what there is in the end."""
+        try:
+            await asyncio.wait_for(reading, _RECOVERY_S)
+        except TimeoutError:
+            self._history.troubles.append("stuck: the final reads: a transaction stays open")
+
+
+class Simulation(Course):
     """The course of a run."""
 
     def __init__(self, world: World, survey: Survey) -> None:
-        self.world, self.survey = world, survey
-        self._source = random.Random(f"load {world.seed}")
-        self._is_over = False
-        self.places: list[Place] = [
-            (TOPIC, number) for number in range(2 * len(world.machines))
-        ]
+        places = [(TOPIC, number) for number in range(2 * len(world.machines))]
+        super().__init__(world, survey, places)
+        self.world = world
 
     async def run(self) -> None:
         """Start, trouble, let recover, and look at what there is."""
@@ -120,32 +163,17 @@ class Simulation:
         self._is_over = True
         if not await settled(world, "recover"):
             return
-        await asyncio.wait(tasks, timeout=_RECOVERY_S)
-        for task in tasks:
-            if not task.done():
-                world.history.troubles.append(f"stuck: {task.get_coro()}: {task.get_stack()}")
-                task.cancel()
-            elif task.exception() is not None:
-                raise task.exception() or AssertionError
+        await self._join(tasks)
         if not await settled(world, "be quiet"):
             return
-        await self._read_all()
+        await self._finish(self._read_all())
         if await settled(world, "stay quiet"):
             self._look()
 
     def _workers(self) -> list[Coroutine[Any, Any, None]]:
-        source, places = self._source, self.places
+        places = self.places
         readers = [Reader(self._client(f"reader{n}"), places) for n in range(2)]
-        transactional = [
-            TransactionalProducer(
-                self._client(f"txn{n}"),
-                places,
-                is_old=source.random() < 0.3,
-                timeout_ms=source.choice([2_000, 10_000]),
-                group_place=places[0],
-            )
-            for n in range(2)
-        ]
+        transactional = self._transactional()
         self.groups = [(one.group, place) for one in readers for place in places]
         self.groups += [(one.group, places[0]) for one in transactional]
         others: list[Any] = [
@@ -176,19 +204,12 @@ class Simulation:
 
     async def _read_all(self) -> None:
         client, history = self._client("final"), self.world.history
-
-        async def read() -> None:
-            for place in self.places:
-                history.final_committed[place] = await read_all(client, place, 1)
-                history.final[place] = await read_all(client, place, 0)
-            for group, place in self.groups:
-                while await find_committed(client, group, place) is None:
-                    pass
-
-        try:
-            await asyncio.wait_for(read(), _RECOVERY_S)
-        except TimeoutError:
-            history.troubles.append("stuck: the final reads: a transaction stays open")
+        for place in self.places:
+            history.final_committed[place] = await read_all(client, place, 1)
+            history.final[place] = await read_all(client, place, 0)
+        for group, place in self.groups:
+            while await find_committed(client, group, place) is None:
+                pass
 
     def _look(self) -> None:
         world = self.world
@@ -224,10 +245,6 @@ class Simulation:
         for led in world.history.led:
             leaders.setdefault(led.partition, set()).add(led.node_id)
         self.survey.counts["moved"] = sum(len(one) - 1 for one in leaders.values())
-
-    def _client(self, name: str) -> Client:
-        source = random.Random(self._source.getrandbits(32))
-        return Client(name, self.world.ports, source, self.world.history)
 
 
 async def settled(world: World, what: str) -> bool:

@@ -14,7 +14,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from tests.simulation.cluster.clients import RETRIABLE, Client, Unanswered
-from tests.simulation.cluster.consumers import end_of, fetch, records_of
+from tests.simulation.cluster.consumers import end_of, fetch, read_all, records_of
 from tests.simulation.cluster.history import Deletion, Outcome, Place, Read, Start
 from tests.support.requests import listing_offsets
 
@@ -135,17 +135,4 @@ async def read_from_start(
             begin = await find_start(client, place)
         except Unanswered:
             continue
-    found: list[Read] = []
-    position = begin
-    while True:
-        try:
-            data = await fetch(client, place, position, isolation)
-        except Unanswered:
-            continue
-        if data.error_code or data.last_stable_offset != data.high_watermark:
-            await client.back_off()
-            continue
-        found += records_of(client, place, data, position, isolation)
-        position = end_of(data, position)
-        if position >= data.high_watermark:
-            return begin, found
+    return begin, await read_all(client, place, isolation, begin)

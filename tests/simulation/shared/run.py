@@ -14,17 +14,13 @@ from typing import Any
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.checker import check
 from tests.simulation.cluster.checker import find_changes_without_session, find_rivals
-from tests.simulation.cluster.clients import Client, Unanswered
-from tests.simulation.cluster.history import Outcome, Place
+from tests.simulation.cluster.clients import Unanswered
+from tests.simulation.cluster.history import Outcome
 from tests.simulation.cluster.movers import Mover
 from tests.simulation.cluster.nemesis import Nemesis, Step
 from tests.simulation.cluster.network import CLIENTS
-from tests.simulation.cluster.producers import (
-    IdempotentProducer,
-    PlainProducer,
-    TransactionalProducer,
-)
-from tests.simulation.cluster.run import Survey, play_in, settled
+from tests.simulation.cluster.producers import IdempotentProducer, PlainProducer
+from tests.simulation.cluster.run import Course, Survey, play_in, settled
 from tests.simulation.shared.clients import Deleter, SharedReader, read_from_start
 from tests.simulation.shared.world import SharedWorld
 from tests.support.requests import creatable, creating
@@ -32,7 +28,6 @@ from tests.support.requests import creatable, creating
 DATA, COMPACTED = "data", "compacted"
 _PARTITIONS = 2
 _TROUBLE_S = 6.0
-_RECOVERY_S = 60.0
 _AWAY_MAX_S = 3.0
 _STRANDED_MAX_S = 2.0
 # Of stranded brokers, those whose answers are lost.
@@ -51,7 +46,7 @@ def run(seed: int, path: Path) -> Survey:
     count = random.Random(f"size {seed}").choice([2, 2, 3])
     survey = Survey()
     world = SharedWorld(path, seed, count)
-    history = play_in(world, lambda world: Course(world, survey).run())
+    history = play_in(world, lambda world: SharedCourse(world, survey).run())
     survey.history = history
     survey.problems = check(history, {COMPACTED})
     survey.problems += [f"leaders: {one}" for one in find_rivals(history.led)]
@@ -123,16 +118,14 @@ class SharedNemesis(Nemesis):
         bucket.refused_share = bucket.lost_share = bucket.duplicate_share = 0.0
 
 
-class Course:
+class SharedCourse(Course):
     """The course of a run."""
 
     def __init__(self, world: SharedWorld, survey: Survey) -> None:
-        self.world, self.survey = world, survey
-        self._source = random.Random(f"load {world.seed}")
-        self._is_over = False
-        self.places: list[Place] = [
-            (topic, number) for topic in (DATA, COMPACTED) for number in range(_PARTITIONS)
-        ]
+        topics = (DATA, COMPACTED)
+        places = [(topic, number) for topic in topics for number in range(_PARTITIONS)]
+        super().__init__(world, survey, places)
+        self.world = world
 
     async def run(self) -> None:
         """Start, trouble, let recover, lose all disks, and look at what there is."""
@@ -149,33 +142,18 @@ class Course:
         self._is_over = True
         if not await settled(world, "recover"):
             return
-        await asyncio.wait(tasks, timeout=_RECOVERY_S)
-        for task in tasks:
-            if not task.done():
-                world.history.troubles.append(f"stuck: {task.get_coro()}: {task.get_stack()}")
-                task.cancel()
-            elif task.exception() is not None:
-                raise task.exception() or AssertionError
+        await self._join(tasks)
         for machine in world.machines.values():
             world.kill(machine, loses_power=True)
             world.start(machine)
         if await settled(world, "start without disks"):
-            await self._read_all()
+            await self._finish(self._read_all())
             world.look_at_catalog()
         self._count()
 
     def _workers(self) -> list[Coroutine[Any, Any, None]]:
-        source, places = self._source, self.places
-        transactional = [
-            TransactionalProducer(
-                self._client(f"txn{n}"),
-                places,
-                is_old=source.random() < 0.3,
-                timeout_ms=source.choice([2_000, 10_000]),
-                group_place=places[0],
-            )
-            for n in range(2)
-        ]
+        places = self.places
+        transactional = self._transactional()
         others: list[Any] = [
             *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(4)),
             PlainProducer(self._client("plain"), places),
@@ -206,17 +184,10 @@ class Course:
 
     async def _read_all(self) -> None:
         client, history = self._client("final"), self.world.history
-
-        async def read() -> None:
-            for place in self.places:
-                start, history.final_committed[place] = await read_from_start(client, place, 1)
-                _, history.final[place] = await read_from_start(client, place, 0)
-                history.final_starts[place] = start
-
-        try:
-            await asyncio.wait_for(read(), _RECOVERY_S)
-        except TimeoutError:
-            history.troubles.append("stuck: the final reads: a transaction stays open")
+        for place in self.places:
+            start, history.final_committed[place] = await read_from_start(client, place, 1)
+            _, history.final[place] = await read_from_start(client, place, 0)
+            history.final_starts[place] = start
 
     def _count(self) -> None:
         history, counts = self.world.history, self.survey.counts
@@ -237,7 +208,3 @@ class Course:
             for place, reads in history.final.items()
             if reads and (start := history.final_starts[place]) >= 0
         )
-
-    def _client(self, name: str) -> Client:
-        source = random.Random(self._source.getrandbits(32))
-        return Client(name, self.world.ports, source, self.world.history)
