@@ -1,16 +1,18 @@
 """The rows of segments in the catalog: which offsets of a partition the bucket has as segments.
 
 A row names an object of the bucket, a pack (`storage/objects/packs.py`), and the place of the
-segment's files in it. An open row is the part up to next offset of a segment that still grows; the
-next upload of the segment replaces it.
+segment's files in it. An open row is the part up to next offset of a segment that still grows,
+which may have no record; the next upload of the segment replaces it.
 
 1. Only the leader of a partition changes its rows, while its session is open.
 2. Rows have all records from log start offset to stored offset, except those that compaction has
-   removed. Neither offset goes back; so no reader needs the WAL's entries below one of them.
-3. A change whose answer was lost can be repeated, and changes nothing then. It is repeated before
+   removed. Neither offset goes back.
+3. The last row of a partition stays though its records are deleted, until there is a later one:
+   it has the producers and the leader epochs. So no reader needs the WAL below stored offset.
+4. A change whose answer was lost can be repeated, and changes nothing then. It is repeated before
    the next change of the partition.
-4. Changes of a partition are made one after the other: of two exchanges of a row one fails.
-5. A key that a row has ceased to name is noted (`garbage_rows.py`).
+5. Changes of a partition are made one after the other: of two exchanges of a row one fails.
+6. A key that a row has ceased to name is noted (`garbage_rows.py`).
 
 The changes run in Engine.touch, beside commits of the WAL: they lock neither session nor entries.
 The order of their locks is: changes of the metadata out, then rows of partitions by key, those of
@@ -119,7 +121,7 @@ class StoredLog:
 
 
 class Offsets(NamedTuple):
-    """A partition's offsets and leader; nobody needs the WAL's records below either offset."""
+    """A partition's offsets and leader."""
 
     stored_offset: int
     log_start_offset: int
@@ -140,9 +142,9 @@ def add_segments(
 ) -> None:
     """Add segments that have been uploaded, and raise the stored offsets of their partitions.
 
-    A row replaces the one with the same base offset. Those below the log start offset are left
-    out. Raises SessionClosed, NotLed, SegmentGap, and StaleSegments when the row to replace has
-    later records.
+    A row replaces the one with the same base offset. Rows wholly below the log start offset are
+    deleted, but for the last one. Raises SessionClosed, NotLed, SegmentGap, and StaleSegments when
+    the row to replace has later records.
     """
     rows = sorted(rows, key=_place)
     engine.exclude_changes(connection)
@@ -157,9 +159,9 @@ def add_segments(
     )
     offsets = _check_led(connection, session, {one.partition for one in rows})
     current = _current(connection, map(_place, rows))
-    kept, unnamed = [], Counter[str]()
+    unnamed = Counter[str]()
     for one in rows:
-        stored_offset, log_start_offset, *_ = offsets[one.partition]
+        stored_offset = offsets[one.partition].stored_offset
         before = current.get(_place(one))
         if stored_offset < one.next_offset:
             raise SegmentGap(
@@ -171,14 +173,12 @@ def add_segments(
                 f"the segment {one.base_offset} of {_named(one.partition)} ends at offset "
                 f"{before.next_offset} in the catalog, at {one.next_offset} in an upload"
             )
-        if one.next_offset <= log_start_offset:
-            unnamed[one.key] += one.size_bytes
-            continue
         if before is not None and before.key != one.key:
             unnamed[before.key] += before.size_bytes
         current[_place(one)] = _Current(one.next_offset, one.key, one.size_bytes)
-        kept.append(one)
-    connection.execute_many(_INSERT + _OR_REPLACE, list(map(_values, kept)))
+    connection.execute_many(_INSERT + _OR_REPLACE, list(map(_values, rows)))
+    starts = {key: one.log_start_offset for key, one in offsets.items()}
+    unnamed += _delete_below(connection, starts)
     note_garbage(connection, engine, unnamed)
 
 
@@ -221,7 +221,7 @@ def exchange_segments(
 def raise_log_start(
     connection: Connection, engine: Engine, session: int, offsets: Mapping[Partition, int]
 ) -> None:
-    """Raise the log start offsets of partitions, and delete the rows wholly below.
+    """Raise the log start offsets of partitions, and delete the rows wholly below but the last.
 
     A lower offset changes nothing. Raises SessionClosed and NotLed.
     """
@@ -233,19 +233,7 @@ def raise_log_start(
         [(offset, offset, *partition) for partition, offset in sorted(offsets.items())],
     )
     _check_led(connection, session, offsets.keys())
-    rows = query_for(
-        connection,
-        "SELECT topic_id, number, base_offset, key, size_bytes FROM segment"
-        " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2"
-        " AND base_offset < given.column3 AND next_offset <= given.column3",
-        [(*partition, offset) for partition, offset in offsets.items()],
-    )
-    below = {(bytes(topic_id), *place): (key, size) for topic_id, *place, key, size in rows}
-    connection.execute_many(_DELETE, sorted(below))
-    unnamed = Counter[str]()
-    for key, size in below.values():
-        unnamed[key] += size
-    note_garbage(connection, engine, unnamed)
+    note_garbage(connection, engine, _delete_below(connection, offsets))
 
 
 def note_cleaner_offsets(
@@ -318,6 +306,25 @@ def _check_led(
     if others:
         raise NotLed(others)
     return offsets
+
+
+def _delete_below(connection: Connection, starts: Mapping[Partition, int]) -> Counter[str]:
+    """Delete rows wholly below log start offsets, but for the last ones; return their keys."""
+    rows = query_for(
+        connection,
+        "SELECT topic_id, number, base_offset, key, size_bytes FROM segment"
+        " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2"
+        " AND base_offset < given.column3 AND next_offset <= given.column3"
+        " WHERE EXISTS (SELECT 1 FROM segment AS later WHERE later.topic_id = segment.topic_id"
+        " AND later.number = segment.number AND later.base_offset > segment.base_offset)",
+        [(*partition, offset) for partition, offset in starts.items()],
+    )
+    below = {(bytes(topic_id), *place): (key, size) for topic_id, *place, key, size in rows}
+    connection.execute_many(_DELETE, sorted(below))
+    unnamed = Counter[str]()
+    for key, size in below.values():
+        unnamed[key] += size
+    return unnamed
 
 
 def _current(connection: Connection, places: Iterable[_Place]) -> dict[_Place, _Current]:

@@ -1,7 +1,7 @@
 """Removes entries of the WAL whose records segments hold.
 
-1. An entry goes once all its runs are below the stored offset or the log start offset of their
-   partitions, or the topics are deleted. Neither offset goes back, and topic ids do not come back.
+1. An entry goes once all its runs are below the stored offsets of their partitions, or the topics
+   are deleted. A stored offset never goes back, and topic ids do not come back.
 2. Only entries that were looked at go. Another entry may become visible between two of them later:
    commits beside each other end in any order.
 """
@@ -41,7 +41,7 @@ def trim_wal(connection: Connection, engine: Engine, after: int, count_max: int)
     # Entries first: a partition that is missing after that has been deleted.
     ends = [read_ends(runs) for *_, runs in rows]
     offsets = offsets_of(connection, {key for one in ends for key in one})
-    needless = {key: max(one.stored_offset, one.log_start_offset) for key, one in offsets.items()}
+    needless = {key: one.stored_offset for key, one in offsets.items()}
     freed = [
         row
         for row, one in zip(rows, ends, strict=True)

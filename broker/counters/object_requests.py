@@ -61,7 +61,8 @@ class Trouble:
 
     text: str
     last_ms: int  # ago
-    since_ms: int | None  # since the first one without an answer in between; None after an answer
+    # Since the first one without an answer in between; None after an answer, or a long pause.
+    since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,9 @@ class Tally:
 class ObjectRequests:
     """Threads count here, under one lock for a microsecond; the event loop reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_ms: int = 60_000) -> None:
+        """`pause_ms` is longer than a request takes: after it nobody tries what has failed."""
+        self._pause_ns = pause_ms * _NS_PER_MS
         self._lock = threading.Lock()
         self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)
         self._retries = 0
@@ -83,6 +86,7 @@ class ObjectRequests:
         # Since when requests have failed, by whether they are PUTs. A store that takes no PUTs may
         # still answer others; one that takes them works.
         self._failing_ns: dict[bool, int] = {}
+        self._failing_key = ""  # of the last PUT that failed
 
     def count(self, request: Request) -> None:
         """Count a request that has ended."""
@@ -100,7 +104,9 @@ class ObjectRequests:
             if isinstance(error, StoreUnavailable | StoreRefused):
                 self._error, self._error_ns = str(error), perf_counter_ns()
                 self._failing_ns.setdefault(is_put, request.begun_ns)
-            elif is_put:
+                self._failing_key = request.key if is_put else self._failing_key
+            # A PUT whose object is there was taken: only its answer was lost.
+            elif is_put or (error is None and request.key == self._failing_key):
                 self._failing_ns.clear()
             else:
                 self._failing_ns.pop(False, None)
@@ -138,6 +144,8 @@ class ObjectRequests:
             if not self._error:
                 return None
             now_ns, since_ns = perf_counter_ns(), min(self._failing_ns.values(), default=None)
+            if now_ns - self._error_ns > self._pause_ns:
+                since_ns = None
             return Trouble(
                 self._error,
                 (now_ns - self._error_ns) // _NS_PER_MS,

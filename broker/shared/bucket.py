@@ -28,12 +28,11 @@ class Bucket:
         self._closing = threading.Event()
         self.url = config.odradek_object_store_url or ""
         opened = open_store(self.url, _store_options(config))
-        self.requests = ObjectRequests()
+        timeout_ms = config.odradek_object_store_timeout_ms
+        self.requests = ObjectRequests(pause_ms=timeout_ms + timeout_ms // 2)
         # Below the repetitions: a bill has each attempt.
         counted = CountingStore(opened, self.requests.count)
-        self.store = RetryingStore(
-            counted, config.odradek_object_store_timeout_ms, sleep=self._pause
-        )
+        self.store = RetryingStore(counted, timeout_ms, sleep=self._pause)
         self.uploads = ThreadPoolExecutor(config.odradek_wal_uploads_max, "bucket-upload")
         self.reads = ThreadPoolExecutor(_READS_MAX, "bucket-read")
 

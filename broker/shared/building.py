@@ -69,18 +69,16 @@ class Builder:
                 remote = remote_file(self._store, row, kind)
                 if remote is not None:
                     self._files.add_remote(directory / (file_name(row.base_offset) + kind), remote)
-        if sealed:
-            last = sealed[-1]
-            end_offset = last.next_offset
-            for kind, name in ((SNAPSHOT, file_name(end_offset) + SNAPSHOT), (EPOCHS, FILE_NAME)):
-                data = self._read(last, kind)
-                if data is not None:
-                    self._files.write_bytes(directory / name, bytes(data))
-        else:
-            end_offset = stored.stored_offset
         opened = [row for row in stored.segments if row.is_open]
+        end_offset = sealed[-1].next_offset if sealed else stored.stored_offset
         if opened:
             end_offset = opened[0].base_offset
+        for kind, name in ((SNAPSHOT, file_name(end_offset) + SNAPSHOT), (EPOCHS, FILE_NAME)):
+            for row in (*opened, *sealed[-1:]):
+                data = self._read(row, kind)
+                if data is not None:
+                    self._files.write_bytes(directory / name, bytes(data))
+                    break
         identity = LogIdentity(record.name, wanted.number, record.topic_id)
         log = self._home.load_log(identity, wanted.config, end_offset, now_ms)
         for row in opened:
@@ -123,7 +121,7 @@ class Builder:
             log, start = built[one.key], stored.get(one.key, NOTHING).log_start_offset
             if not isinstance(log, Log):
                 continue
-            if log.log_end_offset < start:  # all its records were deleted, and the WAL forgot them
+            if log.log_end_offset < start:  # in a catalog whose WAL forgot deleted records
                 identity = LogIdentity(log.topic, log.partition, log.topic_id)
                 self._home.begin_directory(log.topic, log.partition)
                 log = built[one.key] = self._home.load_log(identity, one.config, start, now_ms)

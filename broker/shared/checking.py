@@ -265,7 +265,7 @@ class Check:
                 topic_names(connection, [topic_id for topic_id, _ in keys]),
             )
         )
-        stored = {key: max(one[:2]) for key, one in offsets.items()}
+        stored = {key: one.stored_offset for key, one in offsets.items()}
         for fault in faults:
             if fault.row.place in current:
                 problem = _entry_problem(fault, stored)

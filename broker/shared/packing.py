@@ -19,7 +19,11 @@ NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A segment of a log, or its begin up to an offset; with the log's epochs then."""
+    """A segment of a log, or its begin up to an offset, and the log's epochs.
+
+    With a sealed segment go the producers and epochs at its end, with another one those at its
+    begin: its batches are appended again.
+    """
 
     key: Partition
     log: Log
@@ -69,17 +73,17 @@ def _first_timestamp(segment: Segment) -> int:
 
 def _sources(fs: FileSystem, part: Part) -> dict[str, Buffer | FilePart]:
     segment = part.segment
-    if part.is_open:
-        return {LOG: FilePart(segment.log.hold(), segment.position_of(part.next_offset))}
-    found: dict[str, Buffer | FilePart] = {LOG: FilePart(segment.log.hold(), segment.size_bytes)}
-    for kind in (INDEX, TIME_INDEX, TXN_INDEX, KEYS):
+    size = segment.position_of(part.next_offset) if part.is_open else segment.size_bytes
+    found: dict[str, Buffer | FilePart] = {LOG: FilePart(segment.log.hold(), size)}
+    for kind in () if part.is_open else (INDEX, TIME_INDEX, TXN_INDEX, KEYS):
         path = segment.path(kind)
         if fs.exists(path):
             found[kind] = fs.read_bytes(path)
-    snapshot = part.log.producers.snapshot_path(part.next_offset)
+    place = segment.base_offset if part.is_open else part.next_offset
+    snapshot = part.log.producers.snapshot_path(place)
     if fs.exists(snapshot):
         found[SNAPSHOT] = fs.read_bytes(snapshot)
-    epochs = [f"{epoch} {start}" for epoch, start in part.epochs if start < part.next_offset]
+    epochs = [f"{epoch} {start}" for epoch, start in part.epochs if start < place]
     found[EPOCHS] = "\n".join(["0", str(len(epochs)), *epochs, ""]).encode()
     return found
 

@@ -31,7 +31,7 @@ _LOST = {
     INDEX: "their positions, but no record",
     TIME_INDEX: "their places by timestamp, but no record",
     TXN_INDEX: "the list of aborted transactions, but no record",
-    SNAPSHOT: "the producers' sequences at their end, but no record",
+    SNAPSHOT: "the producers' sequences, but no record",
     KEYS: "a summary for the cleaner, but no record",
     EPOCHS: "the leader epochs, but no record",
 }

@@ -64,17 +64,51 @@ class Tail:
         """Whether a sealed segment is not stored."""
         return self.log.active.base_offset > self.stored_offset
 
+    @property
+    def has_deleted(self) -> bool:
+        """Whether the last row has only deleted records, and the active segment has no row."""
+        last = self.rows[max(self.rows)] if self.rows else None
+        return (
+            last is not None
+            and last.next_offset <= self.start_offset
+            and last.base_offset < self.log.active.base_offset
+        )
+
     def parts(self, *, with_active: bool) -> Iterator[Part]:
-        """Iterate over the parts of segments that are to be uploaded, all of them committed."""
+        """Iterate over the parts of segments that are to be uploaded, all of them committed.
+
+        An active segment without records is one of them when nothing else in the bucket has the
+        producers, or only rows whose records are deleted: those rows can go then.
+        """
         log, end = self.log, self.log.high_watermark
+        stored_offset = self.stored_offset
         for segment, following in itertools.pairwise(log.segments):
             next_offset = following.base_offset
             is_wanted = next_offset > self.stored_offset or segment.base_offset == self.open_base
             if is_wanted and next_offset <= end:
+                if segment.base_offset > max(stored_offset, self.start_offset):
+                    return  # records in between are deleted, and the catalog is to know first
                 yield Part(self.key, log, segment, next_offset, log.epochs, is_open=False)
+                stored_offset = max(stored_offset, next_offset)
         active = log.active
-        if with_active and end > max(self.stored_offset, active.base_offset):
+        lacks_producers = stored_offset < active.base_offset <= self.start_offset
+        if end < active.base_offset or active.base_offset > max(stored_offset, self.start_offset):
+            return
+        if (
+            lacks_producers
+            or self.has_deleted
+            or (with_active and end > max(stored_offset, active.base_offset))
+        ):
             yield Part(self.key, log, active, end, log.epochs, is_open=True)
+
+    def started(self, offset: int) -> None:
+        """Note that the catalog has a log start offset, and no rows below it but the last one."""
+        self.start_offset = max(self.start_offset, offset)
+        last = max(self.rows, default=0)
+        for base, row in list(self.rows.items()):
+            if base != last and row.next_offset <= self.start_offset:
+                del self.rows[base]
+                self.kept.pop(base, None)
 
     def stored(self, row: SegmentRow, now_s: float, entry: int) -> None:
         """Note that the catalog has a row; the rest is from a later time and entry on."""
@@ -83,6 +117,7 @@ class Tail:
         self.stored_offset = max(self.stored_offset, row.next_offset)
         self.since_s, self.since_entry = now_s, entry
         self.rows[row.base_offset] = row
+        self.started(self.start_offset)
         if row.is_open:
             self.open_base, self.open_bytes = row.base_offset, row.size_bytes
         elif row.base_offset == self.open_base:

@@ -150,9 +150,8 @@ class Uploads:
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
-                    tail.start_offset = max(tail.start_offset, offset)
-                    tail.stored_offset = max(tail.stored_offset, offset)
-                    self._recount(tail, tail.size_bytes)
+                    tail.started(offset)
+                    self._sealed[key] = tail
 
     async def close(self) -> None:
         """Stop; an upload that has begun is finished."""
@@ -191,7 +190,10 @@ class Uploads:
                     tail.log.roll(self._now_ms(), "the size of an object")
             await self._store(self._due(), sealed.values())
         except BaseException:
-            self._sealed = sealed | self._sealed
+            # A session that has begun meanwhile has logs of its own.
+            self._sealed |= {
+                key: tail for key, tail in sealed.items() if self._tails.get(key) is tail
+            }
             raise
         await self._adopt()
 
@@ -269,19 +271,16 @@ class Uploads:
         )
 
     def _note(self, tail: Tail, segment: Segment, row: SegmentRow, now_s: float) -> None:
-        before = tail.size_bytes
+        before_bytes = tail.size_bytes
         tail.stored(row, now_s, self._entry)
-        self._recount(tail, before)
-        if not row.is_open:
-            tail.kept[row.base_offset] = segment
-
-    def _recount(self, tail: Tail, before_bytes: int) -> None:
         if tail.stored_offset >= tail.log.high_watermark:
             tail.size_bytes = 0
         self.unstored_bytes -= before_bytes - tail.size_bytes
         self._unstored.pop(tail.key, None)
         if tail.size_bytes:
             self._unstored[tail.key] = tail
+        if not row.is_open:
+            tail.kept[row.base_offset] = segment
 
     async def _adopt(self) -> None:
         """Let the files of stored segments be dropped from the disk."""

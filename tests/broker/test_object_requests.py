@@ -9,6 +9,7 @@ from time import perf_counter_ns
 
 import pytest
 
+from odradek.broker.counters import object_requests
 from odradek.broker.counters.object_requests import (
     PURPOSES,
     ObjectRequests,
@@ -125,9 +126,13 @@ def test_the_probe_of_a_start_is_a_purpose_of_its_own() -> None:
 
 
 def ended(
-    counts: ObjectRequests, error: ObjectStoreError | None, begun_ns: int, method: str = "GET"
+    counts: ObjectRequests,
+    error: ObjectStoreError | None,
+    begun_ns: int,
+    method: str = "GET",
+    key: str = "segments/1",
 ) -> None:
-    counts.count(Request(method, "segments/1", begun_ns, error=error))
+    counts.count(Request(method, key, begun_ns, error=error))
 
 
 def is_failing(counts: ObjectRequests) -> bool:
@@ -180,10 +185,32 @@ def test_a_store_fails_while_a_request_is_repeated() -> None:
 
 def test_a_store_that_takes_no_puts_fails_though_it_answers_others() -> None:
     counts = ObjectRequests()
-    ended(counts, StoreRefused("the quota is used up"), 1, "PUT")
+    ended(counts, StoreRefused("the quota is used up"), 1, "PUT", "segments/2")
     ended(counts, None, 2)
     assert is_failing(counts)
     ended(counts, None, 3, "PUT")
+    assert not is_failing(counts)
+
+
+def test_a_store_does_not_fail_that_has_the_object_of_a_put_without_an_answer() -> None:
+    counts = ObjectRequests()
+    ended(counts, StoreUnavailable("no answer in time"), 1, "PUT", "segments/2")
+    ended(counts, ObjectMissing("segments/2"), 2, "HEAD", "segments/2")
+    assert is_failing(counts)
+    ended(counts, None, 3, "GET", "segments/2")
+    assert not is_failing(counts)
+
+
+def test_a_store_does_not_fail_that_nobody_has_asked_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 5_000_000_000
+    monkeypatch.setattr(object_requests, "perf_counter_ns", lambda: now_ns)
+    counts = ObjectRequests(pause_ms=3_000)
+    ended(counts, StoreUnavailable("no answer in time"), 1, "PUT")
+    now_ns += 3_000_000_000
+    assert is_failing(counts)
+    now_ns += 1
     assert not is_failing(counts)
 
 

@@ -54,9 +54,12 @@ def test_one_call_takes_the_segments_of_many_partitions(shelf: Shelf) -> None:
     shelf.add(session, *(row(one, 0, 10 + one[1], "pack") for one in partitions))
     stored = shelf.stored(*partitions)
     assert [stored[one].stored_offset for one in partitions] == [10 + n for n in range(count)]
+    shelf.add(session, *(row(one, 10 + one[1], 2_000, "later") for one in partitions))
     shelf.raise_log_start(session, {one: 10 + one[1] for one in partitions[:-1]})
-    assert [one.segments for one in shelf.stored(*partitions).values() if one.segments] == [
-        (row(partitions[-1], 0, 10 + count - 1, "pack"),)
+    stored = shelf.stored(*partitions)
+    assert [stored[one].segments[0] for one in partitions] == [
+        *(row(one, 10 + one[1], 2_000, "later") for one in partitions[:-1]),
+        row(partitions[-1], 0, 10 + count - 1, "pack"),
     ]
     assert shelf.due() == []
     shelf.raise_log_start(session, {partitions[-1]: 10 + count})
@@ -186,15 +189,26 @@ def test_segments_wholly_below_the_log_start_offset_go(shelf: Shelf) -> None:
         TWO: StoredLog(10, 5, (row(TWO, 0, 10, "0"),)),
     }
     assert shelf.due() == ["10"]
+
+
+def test_the_last_segment_stays_until_there_is_a_later_one(shelf: Shelf) -> None:
+    session = shelf.session()
+    shelf.add(session, *(row(ONE, base, base + 10, f"{base}") for base in range(0, 40, 10)))
     shelf.raise_log_start(session, {ONE: 40})
-    assert shelf.stored(ONE)[ONE].segments == ()
-    assert shelf.due() == ["10", "20", "30"]
+    assert shelf.stored(ONE) == {ONE: StoredLog(40, 40, (row(ONE, 30, 40, "30"),))}
+    assert shelf.due() == ["0", "10", "20"]
+    shelf.add(session, row(ONE, 40, 40, "empty", is_open=True))
+    empty = row(ONE, 40, 40, "empty", is_open=True)
+    assert shelf.stored(ONE) == {ONE: StoredLog(40, 40, (empty,))}
+    assert shelf.due() == ["0", "10", "20", "30"]
 
 
-def test_a_segment_whose_records_were_deleted_during_its_upload_is_left_out(shelf: Shelf) -> None:
+def test_a_segment_whose_records_were_deleted_during_its_upload_goes(shelf: Shelf) -> None:
     session = shelf.session()
     shelf.raise_log_start(session, {ONE: 100})
-    shelf.add(session, row(ONE, 0, 100, "late"), row(ONE, 100, 110, "current"))
+    shelf.add(session, row(ONE, 0, 100, "late"))
+    assert shelf.stored(ONE) == {ONE: StoredLog(100, 100, (row(ONE, 0, 100, "late"),))}
+    shelf.add(session, row(ONE, 100, 110, "current"))
     assert shelf.stored(ONE) == {ONE: StoredLog(110, 100, (row(ONE, 100, 110, "current"),))}
     assert shelf.due() == ["late"]
 
@@ -262,6 +276,13 @@ class Model:
     def of(self, partition: Partition) -> list[SegmentRow]:
         return [one for (key, _), one in sorted(self.rows.items()) if key == partition]
 
+    def drop_deleted(self) -> None:
+        """Forget the rows wholly below a log start offset, but for a partition's last one."""
+        for partition, start in self.starts.items():
+            for one in self.of(partition)[:-1]:
+                if one.next_offset <= start:
+                    del self.rows[partition, one.base_offset]
+
     def stored(self) -> dict[Partition, StoredLog]:
         return {
             one: StoredLog(self.ends[one], self.starts[one], tuple(self.of(one)))
@@ -311,9 +332,6 @@ def test_a_key_is_due_just_when_no_row_names_it(
             start = min(model.starts[partition] + size, model.ends[partition])
             shelf.raise_log_start(session, {partition: start})
             model.starts[partition] = start
-            for one in present:
-                if one.next_offset <= start:
-                    del model.rows[partition, one.base_offset]
         elif present:
             first, *others = old = present[: size % 4 + 1]
             made = row(partition, first.base_offset, old[-1].next_offset, key)
@@ -321,6 +339,8 @@ def test_a_key_is_due_just_when_no_row_names_it(
             for one in others:
                 del model.rows[partition, one.base_offset]
             put(made)
+        if kind != "merge":
+            model.drop_deleted()
         assert shelf.stored(ONE, TWO) == model.stored()
         named = {one.key for one in model.rows.values()}
         assert set(shelf.due()) == model.keys - named

@@ -178,6 +178,45 @@ async def test_producers_are_known_from_a_snapshot(tmp_path: Path) -> None:
         assert (await produce(leader, batch(20))).base_offset == 20
 
 
+@pytest.mark.parametrize("is_rolled", [True, False])
+@on_uvloop
+async def test_producers_are_known_after_all_records_are_deleted(
+    tmp_path: Path, is_rolled: bool
+) -> None:
+    def batch(at: int) -> bytes:
+        return encode_batch(
+            [Record(0, 1, b"k", b"v" * 100)], producer_id=7, producer_epoch=0, base_sequence=at
+        )
+
+    async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
+        former = await begin(brokers)
+        for at in range(20):
+            assert (await produce(former, batch(at))).base_offset == at
+        await stored(former)
+        log = log_of(former)
+        if is_rolled:
+            log.roll(0)
+            await stored(former)
+        async with client(former) as there:
+            asked = DeleteRecordsPartition(partition_index=0, offset=-1)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
+            )
+            answer = await there.ask(request, version=2)
+            assert answer.topics[0].partitions[0].low_watermark == 20
+        if is_rolled:
+            # Nothing of the deleted records stays: a row without records has the producers.
+            query = "SELECT base_offset, next_offset, size_bytes FROM segment"
+            await until(lambda: rows(tmp_path, query) == [(20, 20, 0)])
+        await free(former)
+        assert rows(tmp_path, "SELECT count(*) FROM wal_entry") == [(0,)]
+        await close_out(former)
+        leader = await served_by_others(brokers, 0, former)
+        assert (await produce(leader, batch(19))).base_offset == 19
+        assert (await produce(leader, batch(20))).base_offset == 20
+        assert await bounds(leader) == (20, 21)
+
+
 @on_uvloop
 async def test_garbage_goes_and_nothing_else(tmp_path: Path) -> None:
     async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):

@@ -65,14 +65,15 @@ def test_an_entry_goes_once_all_its_runs_are_in_segments(shelf: Shelf) -> None:
     assert left(shelf) == [(session, 2)]
 
 
-def test_an_entry_goes_once_its_records_are_deleted(shelf: Shelf) -> None:
+def test_an_entry_of_deleted_records_goes_once_the_producers_are_stored(shelf: Shelf) -> None:
     session = shelf.session()
     shelf.create_topic(OTHER, 1)
     rows = [entry((ONE, 0, 10), ((OTHER, 0), 0, 5), is_inline=False)]
     shelf.touch(lambda to: commit_entries(to, session, 0, rows))
     shelf.raise_log_start(session, {ONE: 10})
-    assert trim(shelf).freed_count == 0
     shelf.delete_topic(OTHER)
+    assert trim(shelf).freed_count == 0
+    shelf.add(session, row(ONE, 10, 10, "a", is_open=True))
     assert trim(shelf) == Trimmed(None, 1, 1, 150)
     assert shelf.due() == [object_key(session, 0)]
 

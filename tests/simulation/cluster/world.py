@@ -265,6 +265,8 @@ class World:
                 ("odradek.broker.composition.random", sources),
                 ("odradek.broker.network.dispatch.begin_ns", loop.time_ns),
                 ("odradek.broker.counters.latency.perf_counter_ns", loop.time_ns),
+                ("odradek.broker.counters.object_requests.perf_counter_ns", loop.time_ns),
+                ("odradek.storage.objects.counting.perf_counter_ns", loop.time_ns),
                 ("odradek.broker.network.connection.perf_counter", loop.time),
                 ("odradek.protocol.pacing.perf_counter", loop.time),
                 ("odradek.broker.loop.garbage.monotonic", loop.time),
