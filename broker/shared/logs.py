@@ -149,6 +149,7 @@ class SharedLogs:
             await self._discarding
             # Batches of a log whose disk has failed may still be on their way.
             await self.wal.committed()
+            await self._uploads.release(one.key for one in wanted)
             known = [one.key for one in wanted if not one.is_new]
             stored: Mapping[Key, StoredLog] = {}
             if known:

@@ -115,6 +115,19 @@ class Uploads:
         if size_bytes:
             self.committed(log, size_bytes, self._entry)
 
+    async def release(self, keys: Iterable[Partition]) -> None:
+        """Return once nothing of the earlier logs of partitions is being stored.
+
+        They are opened again: rows that changed meanwhile, and entries that the WAL forgets then,
+        would be missed.
+        """
+        held = [tail for key in keys if (tail := self._tails.get(key)) is not None]
+        for tail in held:
+            self._forget(tail)
+        if held:
+            async with self._turn:
+                pass
+
     def committed(self, log: Log, size_bytes: int, entry: int) -> None:
         """Note that the WAL has committed more of a log, with the entry of a number."""
         tail = self._tails.get((log.topic_id, log.partition))

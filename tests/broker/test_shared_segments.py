@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.composition import Broker
+from odradek.broker.shared import logs, uploads
+from odradek.broker.shared.uploads import Uploads
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from odradek.protocol.messages.delete_records import (
@@ -18,9 +21,9 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from odradek.storage.errors import StorageError
+from odradek.storage.errors import BucketFailure, StorageError
 from odradek.storage.log import Log
-from tests.broker.live import client, create, on_uvloop, until
+from tests.broker.live import PATIENCE_S, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere
 from tests.broker.test_shared_topics import (
     close_out,
@@ -215,6 +218,45 @@ async def test_producers_are_known_after_all_records_are_deleted(
         assert (await produce(leader, batch(19))).base_offset == 19
         assert (await produce(leader, batch(20))).base_offset == 20
         assert await bounds(leader) == (20, 21)
+
+
+@on_uvloop
+async def test_a_log_is_opened_again_once_its_upload_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Event(), threading.Event()
+    add, release, read = uploads.add_segments, Uploads.release, logs.read_wal
+
+    def add_late(*args: Any, **options: Any) -> None:
+        begun.set()
+        assert gate.wait(PATIENCE_S)
+        add(*args, **options)
+
+    async def release_and_go_on(self: Uploads, keys: Any) -> None:
+        gate.set()
+        await release(self, keys)
+
+    async def read_when_trimmed(*args: Any) -> AsyncIterator[Any]:
+        gate.set()
+        await until(lambda: rows(tmp_path, "SELECT max(next_offset) FROM segment") == [(2,)])
+        await free(one)
+        async for found in read(*args):
+            yield found
+
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        await begin([one])
+        await produce(one, keyed(b"k", b"0"))
+        await stored(one)
+        monkeypatch.setattr(uploads, "add_segments", add_late)
+        monkeypatch.setattr(Uploads, "release", release_and_go_on)
+        monkeypatch.setattr(logs, "read_wal", read_when_trimmed)
+        await produce(one, keyed(b"k", b"1"))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        log = log_of(one)
+        one.disks.take_offline(log, BucketFailure("it is to be opened again"))
+        await until(lambda: leader_of([one]) is one)
+        assert log_of(one) is not log
+        assert [offset for offset, _, _ in await records(one)] == [0, 1]
 
 
 @on_uvloop
