@@ -25,6 +25,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from odradek.protocol.pacing import paced
+from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +45,14 @@ def handle(
     for one in paced(request.topics):
         for asked in paced(one.partitions):
             wanted.setdefault(one.name, {})[asked.partition_index] = asked
+    cut: dict[Log, int] = {}
     response = DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
                 name=name,
                 partitions=[
-                    _cut(topics.get(name), wanted[name][index])
+                    _cut(topics.get(name), wanted[name][index], cut)
                     if name in permitted
                     else _denied(wanted[name][index])
                     for index in paced(indexes)
@@ -60,21 +62,27 @@ def handle(
         ],
     )
     shared = services.partitions.shared
-    return response if shared is None else _stored(shared, response)
+    if shared is None or not any(log.is_shared for log in cut):
+        return response
+    return _stored(shared, response, {log: start for log, start in cut.items() if log.is_shared})
 
 
-async def _stored(shared: SharedLogs, response: DeleteRecordsResponse) -> DeleteRecordsResponse:
+async def _stored(
+    shared: SharedLogs, response: DeleteRecordsResponse, cut: Mapping[Log, int]
+) -> DeleteRecordsResponse:
     """Answer once no other broker would serve the records again that were deleted."""
     try:
-        await shared.store_starts()
+        lost: Iterable[Log] = await shared.store_starts(cut)
     except MetadataError:
-        for topic in response.topics:
-            topic.partitions = [
-                one
-                if one.error_code
-                else _refused(one.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                for one in topic.partitions
-            ]
+        lost = cut
+    refused = {(log.topic, log.partition) for log in lost}
+    for topic in response.topics if refused else ():
+        topic.partitions = [
+            _refused(one.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if (topic.name, one.partition_index) in refused
+            else one
+            for one in topic.partitions
+        ]
     return response
 
 
@@ -98,13 +106,17 @@ def _exists(topic: Topic | None, partition: int) -> bool:
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _cut(topic: Topic | None, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _cut(
+    topic: Topic | None, asked: DeleteRecordsPartition, cut: dict[Log, int]
+) -> DeleteRecordsPartitionResult:
+    """Delete records of a partition, and note its log with the new start offset."""
     try:
-        low_watermark = _delete_before(topic, asked)
+        log = _delete_before(topic, asked)
     except EXPLAINED as error:
         return _refused(asked.partition_index, code_of(error))
+    cut[log] = log.log_start_offset
     return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=0
+        partition_index=asked.partition_index, low_watermark=cut[log], error_code=0
     )
 
 
@@ -118,8 +130,8 @@ def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     )
 
 
-def _delete_before(topic: Topic | None, asked: DeleteRecordsPartition) -> int:
-    """Delete records, return the new log start offset (Partition.deleteRecordsOnLeader)."""
+def _delete_before(topic: Topic | None, asked: DeleteRecordsPartition) -> Log:
+    """Delete records, return the log (Partition.deleteRecordsOnLeader)."""
     log = topic.log(asked.partition_index) if topic else None
     if topic is None or log is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -137,4 +149,4 @@ def _delete_before(topic: Topic | None, asked: DeleteRecordsPartition) -> int:
         logger.info(
             "deleted records topic=%s partition=%d start=%d", topic.name, log.partition, offset
         )
-    return log.log_start_offset
+    return log

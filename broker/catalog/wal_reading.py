@@ -1,4 +1,4 @@
-"""The committed batches of partitions, read back from the WAL by a new leader."""
+"""The committed batches of partitions, read back from the WAL."""
 
 from __future__ import annotations
 
@@ -35,11 +35,23 @@ async def read_wal(
     """
     place = -1
     while rows := await line.read(partial(entry_rows, after=place, count_max=_ROWS_AT_ONCE)):
-        parts = [(row, _wanted_of(row, wanted)) for row in rows]
-        found = [(row, runs) for row, runs in parts if runs]
-        for some in _together(found):
-            yield await _read(line, store, threads, some)
+        async for some in read_entries(line, store, threads, rows, wanted):
+            yield some
         place = rows[-1].place
+
+
+async def read_entries(
+    line: Line,
+    store: ObjectStore,
+    threads: Executor,
+    rows: Sequence[EntryRow],
+    wanted: Mapping[Partition, int],
+) -> AsyncIterator[list[tuple[Run, Batches]]]:
+    """Yield the runs of some entries as read_wal() does."""
+    parts = [(row, _wanted_of(row, wanted)) for row in rows]
+    found = [(row, runs) for row, runs in parts if runs]
+    for some in _together(found):
+        yield await _read(line, store, threads, some)
 
 
 def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:

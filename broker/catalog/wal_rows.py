@@ -12,8 +12,9 @@ the bucket, whose key follows from session and sequence (`object_key`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.sessions import SessionClosed
@@ -31,6 +32,9 @@ TABLES = """
     );
     ALTER TABLE session ADD COLUMN next_sequence INTEGER NOT NULL DEFAULT 0;
 """
+_ENTRIES = (
+    "SELECT place, session, sequence, size_bytes, runs, body IS NOT NULL FROM wal_entry"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +95,37 @@ def _next_sequence(connection: Connection, session: int) -> int:
 
 def entry_rows(connection: Connection, after: int, count_max: int) -> list[EntryRow]:
     """Return the first entries after a place, by place."""
-    rows = connection.execute(
-        "SELECT place, session, sequence, size_bytes, runs, body IS NOT NULL FROM wal_entry"
-        " WHERE place > ? ORDER BY place LIMIT ?",
-        (after, count_max),
+    found = connection.execute(
+        _ENTRIES + " WHERE place > ? ORDER BY place LIMIT ?", (after, count_max)
     )
-    return [
-        EntryRow(place, epoch, sequence, size, bytes(runs), bool(is_inline))
-        for place, epoch, sequence, size, runs, is_inline in rows
-    ]
+    return list(map(_entry_row, found))
+
+
+def session_ends(connection: Connection) -> dict[int, int]:
+    """Return the sequence of the next entry of each open session."""
+    rows = connection.execute(
+        "SELECT epoch, next_sequence FROM session WHERE closed_at_ms IS NULL"
+    )
+    return dict(rows)
+
+
+def entries_from(
+    connection: Connection, positions: Mapping[int, int], count_max: int
+) -> list[EntryRow]:
+    """Return the first entries of each session from a sequence on, by session and sequence."""
+    rows: list[EntryRow] = []
+    for session, sequence in sorted(positions.items()):
+        found = connection.execute(
+            _ENTRIES + " WHERE session = ? AND sequence >= ? ORDER BY sequence LIMIT ?",
+            (session, sequence, count_max),
+        )
+        rows += map(_entry_row, found)
+    return rows
+
+
+def _entry_row(row: Sequence[Any]) -> EntryRow:
+    place, session, sequence, size, runs, is_inline = row
+    return EntryRow(place, session, sequence, size, bytes(runs), bool(is_inline))
 
 
 def entry_bodies(connection: Connection, places: Sequence[int]) -> dict[int, bytes]:

@@ -105,7 +105,7 @@ class Builder:
             try:
                 if isinstance(batches, DamagedEntry):
                     raise batches
-                _append(log, batches, now_ms)
+                append_run(log, batches, now_ms)
             except (StorageError, DamagedEntry) as error:
                 built[run.partition] = _failure(log.name, error)
 
@@ -130,7 +130,8 @@ class Builder:
             log.raise_epoch(one.record.leaders[one.number].epoch)
 
 
-def _append(log: Log, batches: memoryview, now_ms: int) -> None:
+def append_run(log: Log, batches: memoryview, now_ms: int) -> None:
+    """Append the committed batches that a log does not have. Raises StorageError."""
     for position, header in whole_batches(batches):
         end_offset = log.log_end_offset
         if header.base_offset < end_offset:

@@ -13,21 +13,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
-from odradek.broker.catalog.segment_rows import StoredLog, segments_of
 from odradek.broker.catalog.wal_backend import SessionWal
-from odradek.broker.catalog.wal_reading import read_wal
 from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.building import NOTHING, Builder, Built
+from odradek.broker.shared.reading_back import read_back
 from odradek.broker.shared.uploads import Uploads
 from odradek.broker.topics.states import Partition, Wanted, as_offline
 from odradek.broker.wal.entries import Run
@@ -43,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 # The time for batches that wait to be committed at a stop.
 _DRAIN_S = 5.0
-_THREADS = 4
 
 
 class SharedLogs:
@@ -120,9 +117,12 @@ class SharedLogs:
                 count = self._wal.pending_bytes
                 logger.error("stopped before the commit of bytes=%d: %s", count, self._wal.failure)
 
-    async def store_starts(self) -> None:
-        """Return once the catalog has the log start offsets. Raises MetadataError."""
-        await self._uploads.raise_starts()
+    async def store_starts(self, offsets: Mapping[Log, int]) -> list[Log]:
+        """Let the catalog have log start offsets; return the logs that are not led any more.
+
+        Raises MetadataError.
+        """
+        return await self._uploads.store_starts(offsets)
 
     def adopt(self, log: Log) -> None:
         """Follow the segments that a log seals."""
@@ -150,28 +150,9 @@ class SharedLogs:
             # Batches of a log whose disk has failed may still be on their way.
             await self.wal.committed()
             await self._uploads.release(one.key for one in wanted)
-            known = [one.key for one in wanted if not one.is_new]
-            stored: Mapping[Key, StoredLog] = {}
-            if known:
-                stored = await self._reads.read(partial(segments_of, partitions=known))
-            now_ms, builder = self._now_ms(), self._builder
-            # Most of the time the system creates files, several at a time.
-            shares = [wanted[at::_THREADS] for at in range(min(_THREADS, len(wanted)))]
-            begun = await asyncio.gather(
-                *(asyncio.to_thread(builder.begin, one, stored, now_ms) for one in shares)
+            found = await read_back(
+                self._bucket, self._reads, self._builder, wanted, self._now_ms()
             )
-            built = dict(itertools.chain.from_iterable(one.items() for one in begun))
-            sizes = dict.fromkeys(built, 0)
-            if known:
-                ends = {
-                    key: log.log_end_offset for key, log in built.items() if isinstance(log, Log)
-                }
-                reads = self._bucket.reads
-                async for some in read_wal(self._reads, self._bucket.store, reads, ends):
-                    await asyncio.to_thread(builder.append, built, some, now_ms)
-                    for run, _ in some:
-                        sizes[run.partition] += run.size_bytes
-            await asyncio.to_thread(builder.finish, wanted, built, stored, now_ms)
         except (MetadataError, ObjectStoreError) as error:
             failure = BucketFailure(f"shared partitions could not be opened: {error}")
             return [as_offline(one, failure) for one in wanted]
@@ -180,20 +161,21 @@ class SharedLogs:
         if session != self._session:
             lost = NotLeader("the session of this broker was closed meanwhile")
             return [as_offline(one, lost) for one in wanted]
-        logs = {key: log for key, log in built.items() if isinstance(log, Log)}
+        logs = {key: log for key, log in found.logs.items() if isinstance(log, Log)}
         for key, log in logs.items():
             log.recovery_point = log.log_end_offset
             exchange = partial(self._uploads.exchange, log)
             log.uncommitted = Uncommitted(partial(self.wal.add, key), exchange)
-            of_log = stored.get(key, NOTHING)
-            self._uploads.track(key, log, of_log, sizes[key])
+            of_log = found.stored.get(key, NOTHING)
+            self._uploads.track(key, log, of_log, found.wal_bytes[key])
             if of_log.cleaner_offset is not None:
                 self.home.cleaner_offsets[log.topic, log.partition] = of_log.cleaner_offset
         in_use = {key: log for key, log in self._logs.items() if not log.is_closed}
         self._logs = in_use | logs
-        if known:
-            self._opened(len(known), sum(sizes.values()), self._loop.time() - begun_s)
-        return [_as_opened(one, built[one.key]) for one in wanted]
+        if found.stored:
+            wal_bytes = sum(found.wal_bytes.values())
+            self._opened(len(found.stored), wal_bytes, self._loop.time() - begun_s)
+        return [_as_opened(one, found.logs[one.key]) for one in wanted]
 
     def _opened(self, count: int, wal_bytes: int, took_s: float) -> None:
         ms = round(took_s * 1000)

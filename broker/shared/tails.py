@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
-from odradek.broker.shared.packing import Part
+from odradek.broker.shared.packing import Part, remote_log
+from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
+from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.store import ObjectStore
 from odradek.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 # A segment of this size has an object of its own; smaller ones share one of about this size.
 _PACK_BYTES = 16 << 20
@@ -101,6 +107,15 @@ class Tail:
         ):
             yield Part(self.key, log, active, end, log.epochs, is_open=True)
 
+    def adoptable(self) -> list[tuple[Tail, Segment]]:
+        """Return the stored segments of which the disk has all without need."""
+        return [
+            (self, segment)
+            for segment in (self.log.segments[:-1] if self.kept else ())
+            # A cleaned segment is not in the log, or has a suffix, until the exchange is over.
+            if self.kept.get(segment.base_offset) is segment and not segment.suffix
+        ]
+
     def started(self, offset: int) -> None:
         """Note that the catalog has a log start offset, and no rows below it but the last one."""
         self.start_offset = max(self.start_offset, offset)
@@ -122,6 +137,22 @@ class Tail:
             self.open_base, self.open_bytes = row.base_offset, row.size_bytes
         elif row.base_offset == self.open_base:
             self.open_base, self.open_bytes = -1, 0
+
+
+def adopt_all(
+    found: Iterable[tuple[Tail, Segment]], files: CachedFiles, store: ObjectStore
+) -> None:
+    """Let files of stored segments be dropped from the disk; it waits, so call it in a thread."""
+    for tail, segment in found:
+        kept = tail.kept.pop(segment.base_offset, None)
+        row = tail.rows.get(segment.base_offset)
+        if kept is None or row is None:  # its records are deleted
+            continue
+        try:
+            files.adopt(segment.log.path, remote_log(store, row))
+        except StorageError as error:
+            if not tail.log.is_closed and segment in tail.log.segments:
+                logger.error("kept a stored segment on the disk: %s", error)
 
 
 def grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:

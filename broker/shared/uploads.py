@@ -44,8 +44,8 @@ from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.obstacle import Obstacle
-from odradek.broker.shared.packing import Part, pack, remote_log
-from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, grouped
+from odradek.broker.shared.packing import Part, pack
+from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, adopt_all, grouped
 from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
@@ -150,8 +150,20 @@ class Uploads:
             self._sealed[tail.key] = tail
             self._wake.set()
 
-    async def raise_starts(self) -> None:
-        """Let the catalog have the log start offsets. Raises MetadataError."""
+    async def store_starts(self, offsets: Mapping[Log, int]) -> list[Log]:
+        """Let the catalog have log start offsets; return the logs that are not led any more.
+
+        Raises MetadataError.
+        """
+        await self._raise_starts()
+        tails = ((log, self._tails.get((log.topic_id, log.partition))) for log in offsets)
+        return [
+            log
+            for log, tail in tails
+            if tail is None or tail.log is not log or tail.start_offset < offsets[log]
+        ]
+
+    async def _raise_starts(self) -> None:
         async with self._turn:
             starts = {
                 key: tail.log.log_start_offset
@@ -181,7 +193,7 @@ class Uploads:
             await asyncio.gather(with_timeout, return_exceptions=True)
             self._wake.clear()
             try:
-                await self.raise_starts()
+                await self._raise_starts()
                 async with self._turn:
                     await self._look()
                     await self._note_cleaned()
@@ -297,25 +309,12 @@ class Uploads:
 
     async def _adopt(self) -> None:
         """Let the files of stored segments be dropped from the disk."""
-        found = [
-            (tail, segment, tail.rows[segment.base_offset])
-            for tail in self._tails.values()
-            if tail.kept
-            for segment in tail.log.segments[:-1]
-            # A cleaned segment is not in the log, or has a suffix, until the exchange is over.
-            if tail.kept.get(segment.base_offset) is segment and not segment.suffix
-        ]
+        found = [one for tail in self._tails.values() for one in tail.adoptable()]
         if found:
-            await self._loop.run_in_executor(self._thread, self._adopt_all, found)
-
-    def _adopt_all(self, found: Sequence[tuple[Tail, Segment, SegmentRow]]) -> None:
-        for tail, segment, row in found:
-            tail.kept.pop(segment.base_offset, None)
-            try:
-                self._files.adopt(segment.log.path, remote_log(self._bucket.store, row))
-            except StorageError as error:
-                if not tail.log.is_closed and segment in tail.log.segments:
-                    logger.error("kept a stored segment on the disk: %s", error)
+            store = self._bucket.store
+            await self._loop.run_in_executor(
+                self._thread, partial(adopt_all, found, self._files, store)
+            )
 
     # --- cleaned segments --------------------------------------------------------------------
 

@@ -53,8 +53,11 @@ class SharedLogs(Protocol):
     async def open(self, wanted: Sequence[Wanted]) -> Sequence[Partition]:
         """Open logs with their committed batches; those that are open stay."""
 
-    async def store_starts(self) -> None:
-        """Return once the catalog has the log start offsets. Raises MetadataError."""
+    async def store_starts(self, offsets: Mapping[Log, int]) -> list[Log]:
+        """Let the catalog have log start offsets; return the logs that are not led any more.
+
+        Raises MetadataError.
+        """
 
 
 def online(opened: Sequence[Partition]) -> tuple[Partition, ...]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.catalog import segment_rows, wal_reading
 from odradek.broker.composition import Broker
-from odradek.broker.shared import logs, uploads
+from odradek.broker.shared import reading_back, uploads
 from odradek.broker.shared.uploads import Uploads
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -225,7 +227,7 @@ async def test_a_log_is_opened_again_once_its_upload_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, gate = threading.Event(), threading.Event()
-    add, release, read = uploads.add_segments, Uploads.release, logs.read_wal
+    add, release, read = segment_rows.add_segments, Uploads.release, wal_reading.read_wal
 
     def add_late(*args: Any, **options: Any) -> None:
         begun.set()
@@ -249,7 +251,7 @@ async def test_a_log_is_opened_again_once_its_upload_has_ended(
         await stored(one)
         monkeypatch.setattr(uploads, "add_segments", add_late)
         monkeypatch.setattr(Uploads, "release", release_and_go_on)
-        monkeypatch.setattr(logs, "read_wal", read_when_trimmed)
+        monkeypatch.setattr(reading_back, "read_wal", read_when_trimmed)
         await produce(one, keyed(b"k", b"1"))
         await asyncio.to_thread(begun.wait, PATIENCE_S)
         log = log_of(one)
@@ -307,6 +309,32 @@ async def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
 
 
 @on_uvloop
+async def test_a_deletion_that_the_next_leader_does_not_know_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 1) as (one,):
+        await begin([one])
+        await produce(one, keyed(b"k", b"v"))
+        store = Uploads.store_starts
+
+        async def store_too_late(self: Uploads, *args: Any) -> list[Log]:
+            one.disks.take_offline(log_of(one), BucketFailure("it is to be opened again"))
+            return await store(self, *args)
+
+        monkeypatch.setattr(Uploads, "store_starts", store_too_late)
+        async with client(one) as there:
+            asked = DeleteRecordsPartition(partition_index=0, offset=1)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
+            )
+            answer = await there.ask(request, version=2)
+            found = answer.topics[0].partitions[0]
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await until(lambda: leader_of([one]) is one)
+        assert await bounds(one) == (0, 1)
+
+
+@on_uvloop
 async def test_retention_deletes_segments_for_good(tmp_path: Path) -> None:
     async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
         former = await begin(brokers, {"retention.bytes": "2000"})
@@ -334,7 +362,7 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
         for at in range(80):
             answer = await produce(former, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
             assert answer.error_code == 0
-        await until(lambda: log_of(former).size_bytes < 4000, 30)
+        await until(lambda: log_of(former).size_bytes < 4000)
         await stored(former)
 
         def is_settled() -> bool:
