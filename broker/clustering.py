@@ -125,6 +125,7 @@ class Clustering:
         broker.stopping.push_async_callback(made.stop)
         if self._sharing is not None:
             broker.sharing, shared = self._sharing, self._sharing.logs
+            broker.replicas = self._sharing.replicas
             broker.group_commit.committed = shared.committed
             broker.group_commit.room = shared.room
             broker.partitions.on_log.append(shared.adopt)
@@ -247,6 +248,7 @@ class Clustering:
             store.open_line,
             broker.clock.now_ms,
             lambda: node_id == min(one.node_id for one in self.brokers),
+            broker.purgatory,
             cluster_id=broker.cluster_id,
             node_id=node_id,
         )

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from odradek.broker.reassignment.copies import Copies
     from odradek.broker.reassignment.followers import Followers
     from odradek.broker.reassignment.handovers import Handovers
+    from odradek.broker.shared.replicas import ReadReplicas
     from odradek.broker.shared.sharing import Sharing
     from odradek.broker.web.server import HttpServer
     from odradek.broker.workers.role import Role
@@ -98,14 +99,12 @@ class Broker:
     ) -> None:
         """With a role the broker is one of several workers of this machine."""
         self.static, self.role = static, role
-        self.fs = fs
-        self.clock = clock
+        self.fs, self.clock = fs, clock
         self.loop = asyncio.get_running_loop()
         self.random = random.SystemRandom()
         self.metrics = Metrics()
         self.purgatory = Purgatory(self.loop)
-        self.slices = Slices(self.loop)
-        self._background = BackgroundThreads(self.loop)
+        self.slices, self._background = Slices(self.loop), BackgroundThreads(self.loop)
         self.sessions = FetchSessions(
             self.random,
             lambda: self.config.max_incremental_fetch_session_cache_slots,
@@ -119,6 +118,7 @@ class Broker:
         self.http = Http(self)
         self.membership: Membership | None = None
         self.sharing: Sharing | None = None
+        self.replicas: ReadReplicas | None = None
         self.handovers: Handovers | None = None
         self.followers: Followers | None = None
         self.copies: Copies | None = None

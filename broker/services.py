@@ -15,6 +15,7 @@ from odradek.broker.coordination.internal_log import InternalLog
 from odradek.broker.counters.metrics import Metrics
 from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.fetch.purgatory import Purgatory
+from odradek.broker.fetch.reading import Unsent
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
@@ -40,13 +41,8 @@ if TYPE_CHECKING:
     from odradek.broker.reassignment.copies import Copies
     from odradek.broker.reassignment.followers import Followers
     from odradek.broker.reassignment.handovers import Handovers
+    from odradek.broker.shared.replicas import ReadReplicas
     from odradek.broker.transactions.remote import RemoteTransactions
-
-
-class Unsent(Protocol):
-    """The responses that clients have not read yet."""
-
-    unsent_bytes: int
 
 
 class Services(Protocol):
@@ -87,6 +83,8 @@ class Services(Protocol):
     handovers: Handovers | None
     followers: Followers | None
     copies: Copies | None
+    # None where no topic is in a bucket.
+    replicas: ReadReplicas | None
     disks: Disks
 
     # Writing and reading.

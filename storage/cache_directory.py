@@ -2,9 +2,10 @@
 
     data/odradek-cache.2/              of the broker with node id 2
       orders-0/                        a log, as everywhere
+    data/odradek-replicas.2/           logs that other brokers lead, while consumers read them
 
 The bucket and the catalog have all that was acknowledged, so nothing here outlives the process:
-the directory begins empty, no log is flushed, and no checkpoint is written. Each broker has its
+the directories begin empty, no log is flushed, and no checkpoint is written. Each broker has its
 own, also where several share log directories: one that was paused may still write when another
 leads its partitions.
 """

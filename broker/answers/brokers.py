@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Protocol
 
 from odradek.broker.metadata.features import ELR
-from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.services import Services
 from odradek.broker.topics.states import OfflinePartition, Partition, RemotePartition
 from odradek.protocol.errors import ErrorCode
@@ -16,8 +17,9 @@ from odradek.protocol.errors import ErrorCode
 class Placement:
     """The leader of a partition, its one replica, and the replica if it is offline.
 
-    While the replica's broker is away, it is not in sync, but eligible to lead again (KIP-966).
-    Many answers share it, so its lists are never changed.
+    A shared partition has one more replica in each other rack: the broker that serves consumers
+    there. While the replica's broker is away, it is not in sync, but eligible to lead again
+    (KIP-966). Many answers share it, so its lists are never changed.
     """
 
     leader_id: int
@@ -28,8 +30,15 @@ class Placement:
     error: ErrorCode = ErrorCode.NONE
 
 
-class Placements:
+class Placements(Protocol):
     """Finds the brokers of partitions, as this broker sees them."""
+
+    def of(self, partition: Partition) -> Placement:
+        """Return the brokers of a partition."""
+
+
+class OwnPlacements:
+    """Finds the leaders of partitions, and their replicas if they are away."""
 
     def __init__(self, node_id: int, *, has_eligible: bool) -> None:
         """Without `has_eligible`, the last replica of a partition stays in sync."""
@@ -60,10 +69,33 @@ class Placements:
 
 
 @cache
-def _placements(node_id: int, has_eligible: bool) -> Placements:
-    return Placements(node_id, has_eligible=has_eligible)
+def _placements(node_id: int, has_eligible: bool) -> OwnPlacements:
+    return OwnPlacements(node_id, has_eligible=has_eligible)
+
+
+class RackPlacements:
+    """Finds the brokers that serve consumers in each rack, too (KIP-392)."""
+
+    def __init__(self, leaders: Placements, brokers: Brokers) -> None:
+        self._leaders, self._brokers = leaders, brokers
+
+    def of(self, partition: Partition) -> Placement:
+        """Return the brokers of a partition."""
+        found = self._leaders.of(partition)
+        if isinstance(partition, OfflinePartition) or found.leader_id == NO_LEADER:
+            return found
+        if not partition.is_shared:
+            return found
+        name = f"{partition.topic}-{partition.partition}"
+        others = self._brokers.closest_elsewhere(name, found.leader_id)
+        return replace(
+            found, replicas=[*found.replicas, *others], in_sync=[*found.in_sync, *others]
+        )
 
 
 def placements(services: Services) -> Placements:
     """Return the placements as a broker sees them."""
-    return _placements(services.node_id, ELR in services.features.finalized)
+    leaders = _placements(services.node_id, ELR in services.features.finalized)
+    if services.replicas is None or len(services.brokers.racks) < 2:
+        return leaders
+    return RackPlacements(leaders, services.brokers)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
+from odradek.broker.fetch.closest import missing_replicas
 from odradek.broker.fetch.counting import count_fetch
 from odradek.broker.fetch.disk import read_all, warm
 from odradek.broker.fetch.permissions import denied_topics
@@ -28,13 +29,13 @@ from odradek.broker.fetch.plans import (
     NO_LEADER,
     Plan,
     Planned,
-    Reading,
     accumulated_bytes,
     may_count_less,
     plan_fetch,
     refused,
     unknown_among,
 )
+from odradek.broker.fetch.reading import READ_COMMITTED, READ_UNCOMMITTED, Reading, reading_of
 from odradek.broker.fetch.responses import by_topic, refuse_all, refuse_overtaken
 from odradek.broker.fetch.sessions import (
     FIRST_EPOCH,
@@ -46,7 +47,9 @@ from odradek.broker.fetch.sessions import (
 )
 from odradek.broker.fetch.wanted import wanted_partitions
 from odradek.broker.handlers import Patient
+from odradek.broker.ids import Partition
 from odradek.broker.services import Services
+from odradek.broker.topics.states import Wanted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import body_bytes
 from odradek.protocol.messages.fetch import (
@@ -58,13 +61,7 @@ from odradek.protocol.pacing import coding, paced, paced_if_many
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
-_STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
-_REPLICA_STATE_SINCE = 15
-_LEADER_ADDRESS_SINCE = 16
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
-# The replica id of a broker that moves a partition between its own directories.
-_FUTURE_REPLICA = -3
 _NO_MORE_REQUESTS = -1  # FetchMetadata.FINAL_EPOCH
 # The number of times that a fetch plans again to find in memory the bytes that threads have read.
 _WARMING_ROUNDS = 3
@@ -119,7 +116,7 @@ def handle(
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found, responses=[])
         session = found
-    reading = _reading(services, context, request)
+    reading = reading_of(services, context, request)
     fetch = _Fetch(services, context, request, reading, wanted, session)
     if context.authorizer is not None:
         partitions = wanted if session is None else session.partitions
@@ -129,6 +126,30 @@ def handle(
             partitions.values(),
             is_follower=fetch.reading.is_follower,
         )
+    answer = _prepare_first(fetch) if fetch.reading.rack and _missing(fetch) else _begin(fetch)
+    return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
+
+
+async def _prepare_first(fetch: _Fetch) -> FetchResponse:
+    """Open the logs of other leaders, then serve the request."""
+    await _prepare(fetch)
+    answer = _begin(fetch)
+    return answer if isinstance(answer, FetchResponse) else await answer
+
+
+def _missing(fetch: _Fetch) -> dict[Partition, tuple[Wanted, int]]:
+    return missing_replicas(fetch.services, fetch.reading, _look(fetch)[0])
+
+
+async def _prepare(fetch: _Fetch) -> None:
+    replicas = fetch.services.replicas
+    if replicas is not None and (missing := _missing(fetch)):
+        await replicas.prepare(missing)
+
+
+def _begin(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse]:
+    """Answer at once, or return what is to be waited for."""
+    services, request = fetch.services, fetch.request
     fresh, idle = _look(fetch)
     unknown: list[Planned] = []
     if len(fresh) > _PLANNED_AT_ONCE_MAX:
@@ -138,37 +159,11 @@ def handle(
         fresh = [one for one in fresh if one not in passed_over]
     plan = plan_fetch(services, fetch.reading, fresh)
     plan.unknown = [*unknown, *plan.unknown] if unknown else plan.unknown
-    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and (
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and (
         plan.read or plan.cold or idle
     ):
-        return refuse_all(request, by_id)
-    answer = _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
-    return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
-
-
-def _reading(services: Services, context: RequestContext, request: FetchRequest) -> Reading:
-    version = context.api_version
-    replica_id, copy_number = request.replica_id, -1
-    if version >= _REPLICA_STATE_SINCE:
-        replica = request.replica_state
-        replica_id, copy_number = replica.replica_id, replica.replica_epoch
-    is_consumer = replica_id < 0 and replica_id != _FUTURE_REPLICA
-    config = services.config
-    # The bytes that clients have not read yet are bounded: without room the answer has one batch.
-    room = config.odradek_unsent_bytes_max - services.backpressure.unsent_bytes
-    size_max = min(request.max_bytes, config.fetch_max_bytes, max(room, 0))
-    if context.charge is not None and replica_id < 0:  # followers have a throttle of their own
-        size_max = min(size_max, context.charge.fetch_bytes_max())
-    return Reading(
-        is_committed=is_consumer and request.isolation_level == _READ_COMMITTED,
-        is_follower=replica_id >= 0,
-        leader_id=services.node_id if version >= _LEADER_ADDRESS_SINCE else None,
-        tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
-        size_min=min(request.min_bytes, size_max),
-        size_max=size_max,
-        follower_id=replica_id,
-        copy_number=copy_number,
-    )
+        return refuse_all(request, fetch.context.api_version >= _TOPIC_IDS_SINCE)
+    return _find_first(fetch, plan, idle) if plan.cold else _serve(fetch, plan, idle)
 
 
 def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
@@ -178,7 +173,9 @@ def _look(fetch: _Fetch) -> tuple[Collection[WantedPartition], list[Log]]:
     reading = fetch.reading
     if reading.size_max < 0:  # the first partition gets an error, whether it has news or not
         return fetch.session.look(object())
-    generation = fetch.services.topics.generation
+    services = fetch.services
+    retired = services.replicas.generation if services.replicas is not None else 0
+    generation = services.topics.generation, retired
     basis = (generation, reading.is_committed, reading.is_follower, reading.denied)
     return fetch.session.look(basis)
 
@@ -262,6 +259,8 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
         await woken
     finally:
         purgatory.cancel(delayed)
+    if fetch.reading.rack:
+        await _prepare(fetch)
     answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
 

@@ -77,7 +77,7 @@ class ObjectRequests:
     """Threads count here, under one lock for a microsecond; the event loop reads."""
 
     def __init__(self, pause_ms: int = 60_000) -> None:
-        """`pause_ms` is longer than a request takes: after it nobody tries what has failed."""
+        """`pause_ms` is longer than a request takes; after it nothing repeats one that failed."""
         self._pause_ns = pause_ms * _NS_PER_MS
         self._lock = threading.Lock()
         self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)

@@ -26,6 +26,8 @@ class SharedCounts:
     opened_logs: int = 0
     opening_ms: int = 0
     opening_wal_bytes: int = 0
+    # Partitions that other brokers lead, opened for consumers that read here.
+    opened_replicas: int = 0
     # Segments in the bucket that cleaned ones have replaced.
     exchanged_segments: int = 0
     freed_wal_bytes: int = 0

@@ -9,22 +9,27 @@ history gets the offset where the two diverge (KIP-595).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from odradek.broker.errors import code_of
+from odradek.broker.fetch.closest import (
+    ClosestServices,
+    closest_to,
+    find_replica,
+    note_failure,
+)
+from odradek.broker.fetch.reading import Reading
+from odradek.broker.fetch.reads import NO_DIVERGENCE, find_aborted, find_divergence, is_behind
 from odradek.broker.fetch.sessions import WantedPartition
 from odradek.broker.metadata import members
 from odradek.broker.reassignment.followers import Followers
-from odradek.broker.topics.disks import Disks
-from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.states import OfflinePartition, RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchPartition,
     LeaderIdAndEpoch,
     PartitionData,
@@ -32,43 +37,21 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.protocol.pacing import Pace
 from odradek.protocol.wire import ZERO_UUID
-from odradek.storage.errors import NotCached, OffsetOutOfRange, StorageError
+from odradek.storage.errors import NotCached, StorageError
 from odradek.storage.log import Log
-from odradek.storage.reading import aborted_within, segment_index
 from odradek.storage.segment import Slice
 
 # Most answers share these values, which are never changed.
-_NO_DIVERGENCE, NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+NO_LEADER, _NO_SNAPSHOT = LeaderIdAndEpoch(), SnapshotId()
 _NONE_ABORTED: list[AbortedTransaction] = []
-_UNDEFINED = -1
 _UNLIMITED_BYTES = 1 << 62
 
 
-class FetchServices(Protocol):
+class FetchServices(ClosestServices, Protocol):
     """The parts of a broker that a plan takes."""
 
-    topics: Topics
-    disks: Disks
     # None where no other broker can copy a partition of this one.
     followers: Followers | None
-
-
-@dataclass(slots=True)  # not frozen, which would take longer for each fetch
-class Reading:
-    """The limits and the isolation level of a request."""
-
-    is_committed: bool
-    is_follower: bool
-    leader_id: int | None  # None for versions that cannot name the leader (KIP-951)
-    tells_storage_errors: bool
-    size_min: int
-    size_max: int
-    # Topics that the client may not read, whether they exist or not.
-    denied: Container[str | None] = ()
-    # The broker that copies partitions, and the number of its copy; a later one has a higher one.
-    follower_id: int = -1
-    copy_number: int = -1
-
 
 @dataclass(slots=True)
 class Planned:
@@ -140,15 +123,18 @@ def plan_fetch(
         if left < 0:
             left = 0
         log, found = planned.log, planned.slice
-        if log is None or planned.data.diverging_epoch is not _NO_DIVERGENCE:
+        data = planned.data
+        if log is None or data.diverging_epoch is not NO_DIVERGENCE:
             plan.is_due = True
             continue
+        if data.preferred_read_replica >= 0:
+            plan.is_due = True
         plan.logs.append(log)
         if found is not None:
             plan.slices.append(planned)
             plan.size_bytes += found.size
             left = max(left - found.size, 0)
-            plan.is_due |= _is_behind(log, found, reading.is_committed)
+            plan.is_due |= is_behind(log, found, reading.is_committed)
     plan.unknown = [*unresolved, *plan.unknown] if unresolved else plan.unknown
     return plan
 
@@ -202,7 +188,7 @@ def error_data(partition: int, code: ErrorCode) -> PartitionData:
         partition_index=partition,
         error_code=code,
         high_watermark=-1,
-        diverging_epoch=_NO_DIVERGENCE,
+        diverging_epoch=NO_DIVERGENCE,
         current_leader=NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,
         aborted_transactions=_NONE_ABORTED,
@@ -232,7 +218,7 @@ def accumulated_bytes(plan: Plan, reading: Reading) -> int | None:
         except (StorageError, NotCached):
             return None  # the answer will report the error, or wait for the disk
         if found is not None:
-            if _is_behind(planned.log, found, reading.is_committed):
+            if is_behind(planned.log, found, reading.is_committed):
                 return None
             total += min(found.size, request.partition_max_bytes)
     return total
@@ -276,23 +262,14 @@ def _plan_partition(
     is_first: bool,
     may_wait: bool,
 ) -> Planned:
+    log = _log_for(services, reading, topic, one)
+    if isinstance(log, Planned):
+        return log
     request = one.request
-    log = topic.partitions[request.partition]
-    if isinstance(log, OfflinePartition):
-        return refused(reading, one, code_of(log.cause))
-    followed = _followed(services, reading, topic, one) if reading.is_follower else None
-    log = log if followed is None else followed
-    if isinstance(log, RemotePartition):
-        return _led_elsewhere(reading, one, log.leader)
-    if one.topic_id not in (topic.topic_id, ZERO_UUID):
-        return refused(reading, one, ErrorCode.INCONSISTENT_TOPIC_ID)
-    if request.current_leader_epoch >= 0 and request.current_leader_epoch != log.leader_epoch:
-        if request.current_leader_epoch > log.leader_epoch:
-            return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
-        return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
-    offset, found, aborted, divergence = request.fetch_offset, None, None, _NO_DIVERGENCE
+    offset, found, aborted, divergence = request.fetch_offset, None, None, NO_DIVERGENCE
     size_max = request.partition_max_bytes if request.partition_max_bytes < left else left
     if reading.is_follower:
+        followed = _followed(services, reading, topic, one)
         room = None if followed is None else _follow(services, reading, followed, request)
         if room is None:
             if request.current_leader_epoch >= 0:
@@ -302,8 +279,8 @@ def _plan_partition(
     is_idle = False
     try:
         if request.last_fetched_epoch >= 0:
-            divergence = _find_divergence(log, request)
-        if divergence is _NO_DIVERGENCE:
+            divergence = find_divergence(log, request)
+        if divergence is NO_DIVERGENCE:
             is_committed = reading.is_committed
             found = log.read(
                 offset,
@@ -320,9 +297,12 @@ def _plan_partition(
             if size_max < 0 and not is_idle:
                 return refused(reading, one, ErrorCode.UNKNOWN_SERVER_ERROR)
             if is_committed and (found or is_idle or size_max == 0):  # not if a batch is too large
-                aborted = _find_aborted(log, offset, found)
+                aborted = find_aborted(log, offset, found)
     except StorageError as error:
         return _unreadable(services, reading, one, log, error)
+    closest = closest_to(services, reading, topic, log, offset) if reading.rack else -1
+    if closest >= 0:
+        found, aborted, is_idle = None, None, False
     data = PartitionData(
         partition_index=request.partition,
         error_code=0,
@@ -333,16 +313,45 @@ def _plan_partition(
         current_leader=NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,
         aborted_transactions=aborted,
+        preferred_read_replica=closest,
         records=b"",
     )
     return Planned(one, data, log, found, is_idle)
 
 
+def _log_for(
+    services: FetchServices, reading: Reading, topic: Topic, one: WantedPartition
+) -> Log | Planned:
+    """Return the log to read, or the refusal."""
+    request = one.request
+    log = topic.partitions[request.partition]
+    if isinstance(log, OfflinePartition):
+        return refused(reading, one, code_of(log.cause))
+    if reading.is_follower:
+        log = _followed(services, reading, topic, one) or log
+    if isinstance(log, RemotePartition):
+        replica = find_replica(services, reading, topic, log)
+        if replica is None:
+            return _led_elsewhere(reading, one, log.leader)
+        log = replica
+    if one.topic_id not in (topic.topic_id, ZERO_UUID):
+        return refused(reading, one, ErrorCode.INCONSISTENT_TOPIC_ID)
+    if request.current_leader_epoch >= 0 and request.current_leader_epoch != log.leader_epoch:
+        if request.current_leader_epoch > log.leader_epoch:
+            return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return refused(reading, one, ErrorCode.FENCED_LEADER_EPOCH, log)
+    return log
+
+
 def _unreadable(
     services: FetchServices, reading: Reading, one: WantedPartition, log: Log, error: StorageError
 ) -> Planned:
-    services.disks.note(log, error)
-    planned = refused(reading, one, code_of(error))
+    is_replica, code = note_failure(services, log, error), code_of(error)
+    if is_replica and code == ErrorCode.OFFSET_OUT_OF_RANGE and (
+        one.request.fetch_offset > log.log_end_offset
+    ):
+        code = ErrorCode.OFFSET_NOT_AVAILABLE  # the leader has it perhaps
+    planned = refused(reading, one, code)
     if reading.is_follower:
         planned.data.log_start_offset = log.log_start_offset  # a new copy begins there
     return planned
@@ -364,36 +373,3 @@ def _follow(
     assert services.followers is not None, "they have found the log"
     copied = request.fetch_offset if request.log_start_offset >= 0 else -1
     return services.followers.note(log, reading.follower_id, reading.copy_number, copied)
-
-
-def _find_divergence(log: Log, request: FetchPartition) -> EpochEndOffset:
-    """Find where the log and the reader's copy diverge. Raises OffsetOutOfRange (KIP-595)."""
-    epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch)
-    if epoch == _UNDEFINED or end_offset == _UNDEFINED:
-        raise OffsetOutOfRange(f"{log.name}: no epoch {request.last_fetched_epoch}")
-    if request.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(f"{log.name}: offset {request.fetch_offset} is before the start")
-    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return _NO_DIVERGENCE
-
-
-def _find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTransaction]:
-    if found is None:
-        return []
-    return [
-        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in aborted_within(log.segments, offset, found, log.high_watermark)
-    ]
-
-
-def _is_behind(log: Log, found: Slice, is_committed: bool) -> bool:
-    """Return whether a slice lies in a segment that gets no more appends.
-
-    Then it is useless to wait for more (DelayedFetch, case F).
-    """
-    if found.base_offset == log.active.base_offset:
-        return False
-    # The readable part may end in this segment.
-    end = log.last_stable_offset if is_committed else log.high_watermark
-    return found.base_offset != log.segments[segment_index(log.segments, end)].base_offset

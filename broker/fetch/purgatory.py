@@ -79,6 +79,10 @@ class Purgatory:
         fetch.deadline = self._loop.call_later(wait_ms / 1000, self._wake, fetch)
         return fetch
 
+    def has(self, log: Log) -> bool:
+        """Return whether a fetch waits for records of a log."""
+        return log in self._delayed
+
     def appended(self, log: Log, size_bytes: int) -> None:
         """Count an append. Fetches that have enough wake once this step of the loop is over."""
         delayed = self._delayed.get(log)

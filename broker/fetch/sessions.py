@@ -66,6 +66,7 @@ class WantedPartition:
             or data.log_start_offset != self.log_start_offset
             or data.error_code != 0
             or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
         )
 
     def note(self, data: PartitionData, idle_log: Log | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from odradek.broker.hosts.listener import Listener
 from odradek.config.values import INT64_MAX
@@ -127,6 +128,26 @@ class Brokers:
     def get(self, node_id: int) -> Member | None:
         """Return a member, None when it is not alive."""
         return self._members.get(node_id)
+
+    def closest(self, partition: str, rack: str) -> int | None:
+        """Return the member of a rack from which its consumers read a partition, as all do."""
+        return max(
+            (one.node_id for one in self if one.rack == rack),
+            key=lambda node_id: crc32(f"{partition} {node_id}".encode()),
+            default=None,
+        )
+
+    def closest_elsewhere(self, partition: str, node_id: int) -> list[int]:
+        """Return the members that are closest to consumers outside the rack of a member."""
+        member = self._members.get(node_id)
+        others = self.racks - {None if member is None else member.rack}
+        found = (self.closest(partition, rack) for rack in sorted(others))
+        return [one for one in found if one is not None]
+
+    @property
+    def racks(self) -> frozenset[str]:
+        """The racks of the members, without those that have none."""
+        return frozenset(one.rack for one in self if one.rack is not None)
 
     def addresses(self, listener: Listener) -> Sequence[Address]:
         """Return the address of each member for the clients of a listener.

@@ -38,4 +38,5 @@ class SharedFacts:
     entries: tuple[Counts, int]
     pending_bytes: int
     unstored_bytes: int
+    replicas: int  # partitions of other leaders that consumers read here
     cache: CacheFacts

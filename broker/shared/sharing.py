@@ -18,6 +18,7 @@ from odradek.broker.shared.building import Builder
 from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.broker.shared.janitor import Janitor
 from odradek.broker.shared.logs import SharedLogs
+from odradek.broker.shared.replicas import ReadReplicas, Waiting
 from odradek.broker.shared.tails import StoringLimits
 from odradek.broker.shared.uploads import Uploads
 from odradek.config.object_store import ObjectStoreConfig
@@ -40,19 +41,23 @@ class Sharing:
         open_line: Callable[[str], Line],
         now_ms: Callable[[], int],
         is_first: Callable[[], bool],
+        waiting: Waiting,
         *,
         cluster_id: str,
         node_id: int,
     ) -> None:
-        """`is_first` returns whether this broker is to do the work of which there is one."""
+        """`is_first` returns whether this broker is to do the work of which there is one.
+
+        `waiting` has the fetches that wait for records.
+        """
         files = CachedFiles(
             fs, config.odradek_cache_bytes, loop_thread=threading.get_ident()
         )
         home = CacheDirectory(files, cache, cluster_id=cluster_id, node_id=node_id)
         self._bucket, self._files, self._config = bucket, files, config
         self._counts = counts = SharedCounts()
-        self._lines = [open_line(name) for name in ("wal", "shared", "segments")]
-        commits, reads, segments = self._lines
+        self._lines = [open_line(name) for name in ("wal", "shared", "segments", "replicas")]
+        commits, reads, segments, following = self._lines
         limits = StoringLimits(
             config.odradek_wal_checkpoint_bytes,
             wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
@@ -70,6 +75,14 @@ class Sharing:
             is_first,
             asyncio.get_running_loop().time,
         )
+        copies = CacheDirectory(
+            files, cache.with_name(f"odradek-replicas.{node_id}"),
+            cluster_id=cluster_id, node_id=node_id,
+        )  # fmt: skip
+        builder = Builder(bucket.store, files, copies)
+        self.replicas = ReadReplicas(
+            bucket, copies, builder, following, now_ms, waiting, counts
+        )
         builder = Builder(bucket.store, files, home)
         self.logs = SharedLogs(
             bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms, counts
@@ -82,6 +95,7 @@ class Sharing:
 
     async def close(self) -> None:
         """End; nothing may be opened or stored any more."""
+        await self.replicas.close()
         await self.janitor.close()
         await self.accounting.close()
         await self.uploads.close()
@@ -100,6 +114,7 @@ class Sharing:
         for what, obstacle in (
             ("shared partitions are not stored", self.uploads.obstacle),
             ("the WAL is not freed", self.janitor.obstacle),
+            ("consumers are not served by this broker", self.replicas.obstacle),
         ):
             if obstacle.reason:
                 found.append(f"{what}: {obstacle.reason}")
@@ -122,6 +137,7 @@ class Sharing:
             entries=_noted(counts.entries),
             pending_bytes=self.logs.wal.pending_bytes,
             unstored_bytes=self.uploads.unstored_bytes,
+            replicas=len(self.replicas),
             cache=CacheFacts(
                 copy(self._files.counters),
                 self._files.cached_bytes,

@@ -39,7 +39,10 @@ class TopicLookup:
         return len(topic.partitions) if topic else 0
 
     def racks(self, name: str) -> Sequence[Sequence[str]]:
-        """Return the rack of each partition of a topic, in a list: that of its broker."""
+        """Return the racks of each partition of a topic: that of its broker.
+
+        Any broker serves consumers of a shared partition.
+        """
         topic = self._topics.get(name)
         if topic is None:
             return []
@@ -47,7 +50,11 @@ class TopicLookup:
         if not topic.record.leaders:
             return [own] * len(topic.partitions)
         racks = {one.node_id: _listed(one.rack) for one in self._brokers}
-        return [racks.get(one.replica, []) for one in topic.record.leaders]
+        everywhere = sorted(self._brokers.racks)
+        return [
+            everywhere if one.is_shared else racks.get(one.replica, [])
+            for one in topic.record.leaders
+        ]
 
 
 def _listed(rack: str | None) -> Sequence[str]:

@@ -42,6 +42,11 @@ class RemotePartition:
         return self.leader.epoch
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the bucket has the partition."""
+        return self.leader.is_shared
+
+    @property
     def cause(self) -> StorageError:
         """The error that a client gets here."""
         return NotLeader(f"{self.topic}-{self.partition} is led by another broker")

@@ -110,6 +110,7 @@ def fetching(
     min_bytes: int = 1,
     size_max: int = 1 << 20,
     isolation: int = 0,
+    rack: str = "",
 ) -> FetchRequest:
     """Fetch at most so many bytes from one partition."""
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=size_max)
@@ -117,6 +118,7 @@ def fetching(
         max_wait_ms=wait_ms,
         min_bytes=min_bytes,
         isolation_level=isolation,
+        rack_id=rack,
         topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
     )
 

@@ -44,6 +44,11 @@ RETRIABLE = frozenset(
 )
 
 
+def rack_of(node_id: int) -> str:
+    """Return the rack of a broker: each has its own."""
+    return f"rack-{node_id}"
+
+
 class Unanswered(Exception):
     """A request may have been carried out, or not."""
 

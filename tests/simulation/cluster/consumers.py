@@ -16,7 +16,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.simulation.cluster.clients import GROUP, RETRIABLE, Client, Unanswered
+from tests.simulation.cluster.clients import GROUP, RETRIABLE, Client, Unanswered, rack_of
 from tests.simulation.cluster.history import OffsetCommit, OffsetFetch, Outcome, Place, Read
 from tests.support.requests import committing, fetching
 
@@ -128,11 +128,20 @@ async def read_all(
             return found
 
 
-async def fetch(client: Client, place: Place, position: int, isolation: int) -> Any:
-    """Fetch from the leader of a partition. Raises Unanswered."""
+async def fetch(
+    client: Client, place: Place, position: int, isolation: int, near: int | None = None
+) -> Any:
+    """Fetch from the leader of a partition, or from the broker of the consumer's rack.
+
+    Raises Unanswered.
+    """
     topic, number = place
-    asked = fetching(topic, position, partition=number, isolation=isolation)
-    answer = await client.ask_leader(place, asked, _FETCH_VERSION)
+    rack = "" if near is None else rack_of(near)
+    asked = fetching(topic, position, partition=number, isolation=isolation, rack=rack)
+    if near is None:
+        answer = await client.ask_leader(place, asked, _FETCH_VERSION)
+    else:
+        answer = await client.ask(near, asked, _FETCH_VERSION)
     if not answer.responses:  # blocks were dropped from the cache again before they were read
         raise Unanswered("the partition is not in the answer")
     return answer.responses[0].partitions[0]

@@ -28,6 +28,7 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from tests.simulation.cluster.admin import SETTING
 from tests.simulation.cluster.catalog import SimulatedCatalog
+from tests.simulation.cluster.clients import rack_of
 from tests.simulation.cluster.history import History, Led, View
 from tests.simulation.cluster.loop import Process
 from tests.simulation.cluster.network import Network
@@ -132,6 +133,7 @@ class World:
     async def _serve(self, machine: Machine, process: Process) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{machine.port}"
         values = {**self.settings, "node.id": str(machine.node_id), "listeners": listener}
+        values["broker.rack"] = rack_of(machine.node_id)
         broker = SimulatedBroker(
             Layer(Source.STATIC_BROKER, values), machine.fs, machine.clock
         )

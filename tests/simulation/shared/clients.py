@@ -34,8 +34,14 @@ class SharedReader:
         places: Sequence[Place],
         isolation: int,
         committed_end: Callable[[Place], int],
+        *,
+        is_near: bool = False,
     ) -> None:
-        """`committed_end` returns the end of a partition's committed records."""
+        """`committed_end` returns the end of a partition's committed records.
+
+        One that is near a broker reads from that one, whichever leads (KIP-392).
+        """
+        self._near = client.any_broker() if is_near else None
         self._client, self._places, self._isolation = client, places, isolation
         self._committed_end = committed_end
         self._positions: dict[Place, int] = {}
@@ -56,13 +62,14 @@ class SharedReader:
             position = await find_start(client, place)
             if position is None:
                 return
-        found = await fetch(client, place, position, self._isolation)
+        found = await fetch(client, place, position, self._isolation, self._near)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.pop(place, None)
         elif found.error_code:
             await client.back_off()
         else:
-            client.history.add(Start(place, found.log_start_offset))
+            if self._near is None:  # others hear later of deleted records
+                client.history.add(Start(place, found.log_start_offset))
             for one in records_of(client, place, found, position, self._isolation):
                 client.history.add(one)
             end = end_of(found, position)

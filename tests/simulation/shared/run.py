@@ -161,6 +161,12 @@ class SharedCourse(Course):
                 SharedReader(self._client(f"reader{n}"), places, n, self.world.committed_end)
                 for n in range(2)
             ),
+            *(
+                SharedReader(
+                    self._client(f"near{n}"), places, n, self.world.committed_end, is_near=True
+                )
+                for n in range(2)
+            ),
             Deleter(self._client("deleter"), [one for one in places if one[0] == DATA]),
             Mover(self._client("mover"), {DATA: _PARTITIONS, COMPACTED: _PARTITIONS}),
         ]
