@@ -102,24 +102,27 @@ class ObjectStoreConfig:
         default=None,
         valid=Validator("http(s)://host:port", _check_endpoint),
         doc="The address of a store that speaks S3's protocol and is not AWS's, by "
-        "default AWS_ENDPOINT_URL of the environment.",
+        "default that of AWS's variables (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL) or else of its "
+        "config files.",
     )
     odradek_object_store_region: str | None = option(
         f"{_STORE}region",
         default=None,
-        doc="The region of an s3:// bucket, by default AWS_REGION of the environment.",
+        doc="The region of an s3:// bucket, by default AWS_REGION of the environment, or else "
+        "that of AWS's config files.",
     )
     odradek_object_store_path_style: bool | None = option(
         f"{_STORE}path.style",
         default=None,
         doc="Whether the name of an s3:// bucket is in the path of a request, or else in the name "
-        "of the host; by default it is in the path.",
+        "of the host; by default as addressing_style in AWS's config file, or else in the path.",
     )
     odradek_object_store_access_key_id: password | None = option(
         _KEY_ID,
         default=None,
         doc="The id of the access key for an s3:// bucket, by default AWS_ACCESS_KEY_ID of the "
-        "environment, or the role of the machine.",
+        "environment, or else the key of the profile that AWS_PROFILE names in AWS's files "
+        "(~/.aws/credentials, ~/.aws/config), or else the role of the machine.",
     )
     odradek_object_store_secret_access_key: password | None = option(
         _KEY,

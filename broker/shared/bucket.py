@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,7 +28,7 @@ class Bucket:
         """Open the store without asking it anything. Raises ObjectStoreError."""
         self._closing = threading.Event()
         self.url = config.odradek_object_store_url or ""
-        opened = open_store(self.url, _store_options(config))
+        opened = open_store(self.url, _store_options(config), os.environ)
         timeout_ms = config.odradek_object_store_timeout_ms
         self.requests = ObjectRequests(pause_ms=timeout_ms + timeout_ms // 2)
         # Below the repetitions: a bill has each attempt.
