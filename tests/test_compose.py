@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
-from contextlib import ExitStack
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,13 +17,15 @@ import click
 import pytest
 import yaml
 
-from bench.processes import OdradekProcess, free_port
-from odradek.config.effective import resolve_broker
+from bench.processes import OdradekProcess, end, free_port
+from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.layers import from_environment
+from odradek.config.object_store import ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.cli.commands import Commands
+from tests.support import s3_server
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +38,11 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXAMPLES = re.findall(r"^#\s+docker compose run --rm (\S+) (.*)$", TEXT, re.MULTILINE)
 JOBS = {"publish", "materialize", "audit"}
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
-MEMBERS = sorted(name for name in BUILT if SERVICES[name].get("profiles") == ["cluster"])
+MEMBERS = sorted(
+    name for name in BUILT if SERVICES[name].get("profiles") == ["cluster", "object"]
+)
+SHARED = {"ODRADEK_STORAGE": "object"}
+PROFILES = {profile for one in SERVICES.values() for profile in one.get("profiles", ())}
 MONITORING = {name for name, one in SERVICES.items() if one.get("profiles") == ["monitoring"]}
 
 
@@ -87,18 +96,29 @@ def test_the_image_listens_where_it_says_and_not_as_root() -> None:
     assert re.findall(r"^USER (.*)$", broker, re.M) == ["odradek"]
 
 
-def _wholes(name: str) -> dict[str, str]:
+def _read(text: str, environment: Mapping[str, str]) -> str:
+    """Return a value as Compose reads it: ${name:-if unset}, ${name:+if set}."""
+
+    def value(found: re.Match[str]) -> str:
+        given = environment.get(found[1], "")
+        return (given or found[3]) if found[2] == "-" else (given and found[3])
+
+    return re.sub(r"\$\{(\w+):([-+])([^}]*)\}", value, text)
+
+
+def _wholes(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a broker of the cluster, with that of its image."""
     block = DOCKERFILE[DOCKERFILE.index("FROM base AS broker") :]
     image = dict(re.findall(r"(KAFKA_\w+)=(\S+)", block))
-    return {**image, **SERVICES[name]["environment"]}
+    own = SERVICES[name]["environment"]
+    return {**image, **{key: _read(text, environment) for key, text in own.items()}}
 
 
 def test_brokers_of_the_cluster_are_found_by_each_other_and_by_clients() -> None:
     assert MEMBERS == ["broker-1", "broker-2", "broker-3"]
     brokers = {}
     for name in MEMBERS:
-        found = from_environment(_wholes(name))
+        found = from_environment(_wholes(name, {}))
         settings = {key: text for key, (text, _) in found.items()}
         config = resolve_broker([Layer(Source.STATIC_BROKER, settings)]).config
         brokers[config.node_id] = name
@@ -118,26 +138,99 @@ def test_brokers_of_the_cluster_are_found_by_each_other_and_by_clients() -> None
         assert catalog["environment"]["POSTGRES_USER"] == url.username
         assert catalog["environment"]["POSTGRES_DB"] == url.path[1:]
         condition = {"condition": "service_healthy"}
-        assert SERVICES[name]["depends_on"] == {url.hostname: condition}
+        # The server of S3 is there with the profile `object` alone.
+        optional = {**condition, "required": False}
+        assert SERVICES[name]["depends_on"] == {url.hostname: condition, "s3": optional}
+        assert _storage(name, {}) == ("local", "")
         assert catalog["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
         assert "ports" not in catalog
     assert sorted(brokers) == [1, 2, 3]
 
 
+def test_one_variable_makes_topics_shared_in_the_server_of_s3() -> None:
+    server = SERVICES["s3"]
+    assert server["profiles"] == ["object"]
+    assert "ports" not in server
+    for name in MEMBERS:
+        assert _storage(name, SHARED) == ("object", f"s3://{_bucket()}")
+        environment = _wholes(name, SHARED)
+        prefix = "KAFKA_ODRADEK_OBJECT_STORE_"
+        assert environment[f"{prefix}ENDPOINT"] == "http://s3:7070"
+        keys = [environment[f"{prefix}{one}"] for one in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
+        assert keys == list(server["environment"].values())
+
+
+def _storage(name: str, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the storage of new topics and the object store of a broker of the cluster."""
+    found = from_environment(_wholes(name, environment))
+    settings = {key: text for key, (text, _) in found.items()}
+    layers = [Layer(Source.STATIC_BROKER, settings)]
+    store = resolve_apart(ObjectStoreConfig, layers)
+    return resolve_broker(layers).config.odradek_storage, store.odradek_object_store_url
+
+
+def _bucket() -> str:
+    """Return the bucket that the server's command creates."""
+    shell, option, command = SERVICES["s3"]["entrypoint"]
+    assert (shell, option) == ("sh", "-c")
+    found = re.match(r"mkdir -p /data/(\S+) && exec versitygw .* posix /data$", command)
+    assert found is not None
+    return found[1]
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """Run the server of S3 by its command; yield its address."""
+    if not s3_server.PROGRAM.exists():
+        pytest.skip("versitygw is not built (make s3, which needs Go)")
+    service, port = SERVICES["s3"], free_port()
+    places = {
+        "/data": str(folder / "objects"), "--port :7070": f"--port 127.0.0.1:{port}",
+        "exec versitygw": f"exec {s3_server.PROGRAM}",
+    }  # fmt: skip
+    *shell, command = service["entrypoint"]
+    [check] = [one for one in service["healthcheck"]["test"] if one.startswith("http")]
+    for old, new in places.items():
+        assert old in command
+        command = command.replace(old, new)
+    environment = {**os.environ, **service["environment"]}
+    with (folder / "s3.log").open("wb") as output:
+        process = subprocess.Popen(
+            [*shell, command], env=environment, stdout=output, stderr=output
+        )
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "s3.log").read_text()
+        try:
+            urllib.request.urlopen(check.replace(":7070", f":{port}"), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_until(answers, "the server of S3 answers")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        end(process)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("variables", [{}, SHARED], ids=["local", "object"])
 def test_brokers_with_the_environments_of_the_cluster_are_one(
-    tmp_path: Path, new_database: str
+    tmp_path: Path, new_database: str, variables: dict[str, str]
 ) -> None:
     ports = {name: (free_port(), free_port()) for name in MEMBERS}
     with ExitStack() as stack:
+        store = stack.enter_context(_server(tmp_path)) if variables else "s3:7070"
         brokers = []
         for name in MEMBERS:
             inner, outer = ports[name]
-            environment = _wholes(name)
+            environment = _wholes(name, variables)
             places = {
                 "0.0.0.0:19092": f"127.0.0.1:{inner}", f"{name}:19092": f"127.0.0.1:{inner}",
                 "0.0.0.0:9092": f"127.0.0.1:{outer}", f"localhost:909{2 + int(name[-1])}":
-                f"127.0.0.1:{outer}", "/data": str(tmp_path / name),
+                f"127.0.0.1:{outer}", "/data": str(tmp_path / name), "s3:7070": store,
                 environment["KAFKA_ODRADEK_CATALOG_URL"]: new_database,
             }  # fmt: skip
             for old, new in places.items():
@@ -150,15 +243,17 @@ def test_brokers_with_the_environments_of_the_cluster_are_one(
         wait_until(lambda: len(commands.document("cluster", "status")["brokers"]) == len(MEMBERS))
         found = commands.document("cluster", "status")["brokers"]
         assert [one["address"] for one in found] == [one.bootstrap for one in brokers]
+        if variables:
+            commands.shown("topics", "create", "orders")
+            commands.shown("produce", "orders", text="x" * 100_000)
+            stored = commands.document("cluster", "objects", "--catalog", new_database)
+            assert stored["wal"]["oldest"]["needed_by"]["topic"] == "orders"
+            assert list((tmp_path / "objects" / _bucket()).rglob("wal/*/*"))
 
 
 def _published(service: dict[str, Any], **environment: str) -> list[str]:
     """Return a service's ports as Compose reads them, address:port:port."""
-
-    def value(found: re.Match[str]) -> str:
-        return environment.get(found[1], "") or found[2]
-
-    return [re.sub(r"\$\{(\w+):-([^}]*)\}", value, one) for one in service.get("ports", ())]
+    return [_read(one, environment) for one in service.get("ports", ())]
 
 
 def test_each_port_is_published_once_and_on_this_machine_alone() -> None:
@@ -224,6 +319,31 @@ def test_addresses_are_those_of_services(name: str) -> None:
     for host, port in found:
         assert host in SERVICES
         assert port in ports[host]
+
+
+@pytest.mark.parametrize("profile", ["", *sorted(PROFILES)])
+def test_compose_takes_each_profile(profile: str) -> None:
+    tool = shutil.which("docker")
+    version = [tool or "docker", "compose", "version"]
+    if tool is None or subprocess.run(version, capture_output=True).returncode:
+        pytest.skip("there is no docker compose here")
+    command = [tool, "compose", "--profile", profile, "config", "--services"]
+    environment = {**os.environ, **SHARED}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    expected = {
+        name
+        for name, one in SERVICES.items()
+        if "profiles" not in one or profile in one["profiles"]
+    }
+    assert set(done.stdout.split()) == expected
+
+
+def test_commands_for_shared_topics_are_those_of_the_file() -> None:
+    [command] = re.findall(r"ODRADEK_STORAGE=object docker compose .*", TEXT)
+    assert command.split()[-3:] == MEMBERS
+    for page in ("README.md", "docs/object-storage.md"):
+        assert command in " ".join((ROOT / page).read_text().split()), page
 
 
 def test_each_job_has_an_example() -> None:
