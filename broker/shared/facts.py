@@ -40,3 +40,6 @@ class SharedFacts:
     unstored_bytes: int
     replicas: int  # partitions of other leaders that consumers read here
     cache: CacheFacts
+    pending_bytes_max: int
+    unstored_bytes_max: int
+    obstacles: Mapping[str, bool]  # by the work: whether it cannot be done now

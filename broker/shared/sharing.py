@@ -143,6 +143,13 @@ class Sharing:
                 self._files.cached_bytes,
                 self._config.odradek_cache_bytes,
             ),
+            pending_bytes_max=self._config.odradek_wal_pending_bytes_max,
+            unstored_bytes_max=self._config.odradek_wal_checkpoint_bytes,
+            obstacles={
+                "commit": self.logs.wal.failure is not None,
+                "store": bool(self.uploads.obstacle.reason),
+                "free": bool(self.janitor.obstacle.reason),
+            },
         )
 
 

@@ -9,11 +9,13 @@ from docs.grafana.broker_rows import DISK, GROUPS, LATENCY, OVERVIEW, PROCESS, T
 from docs.grafana.cleaner_row import CLEANER
 from docs.grafana.cluster_row import CLUSTER
 from docs.grafana.panels import DATASOURCE, Json
+from docs.grafana.shared_row import SHARED
 
 WIDTH = 24  # of Grafana's grid
 ROWS = {
     "Overview": OVERVIEW,
     "Cluster": CLUSTER,
+    "Shared topics": SHARED,
     "Cleaner": CLEANER,
     "Throughput": THROUGHPUT,
     "Latency": LATENCY,

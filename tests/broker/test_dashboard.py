@@ -41,13 +41,14 @@ PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
 # Prometheus' own.
 UP = "up"
 # Where all is well there is nothing to show.
-EMPTY = {"In quarantine"}
+EMPTY = {"In quarantine", "Trouble with the bucket"}
 VARIABLES = {"$instance": ".+", "$topic": ".+", "$group": ".+", "$__rate_interval": "1m"}
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "200",
     "offsets.topic.num.partitions": "1",
 }
+SHARED = {"odradek.storage": "object", "internal.segment.bytes": "1000"}
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 ACTION = re.compile(
     r"\b(look|see|ask|raise|lower|mount|put|replace|report|enlarge)\b|/health|`odradek \w", re.I
@@ -78,13 +79,19 @@ def queries() -> Iterator[tuple[str, str, str]]:
 def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekProcess, Peer]]:
     """A broker that has appended, served, failed to, and cleaned."""
     folder = tmp_path_factory.mktemp("broker")
-    # With a catalog, a broker has all the metrics.
-    catalog = {"odradek.catalog.url": f"sqlite://{folder / 'catalog.db'}"}
-    broker = OdradekProcess(folder, {**SETTINGS, **catalog})
+    # With a catalog and an object store, a broker has all the metrics.
+    (folder / "bucket").mkdir()
+    stores = {
+        "odradek.catalog.url": f"sqlite://{folder / 'catalog.db'}",
+        "odradek.object.store.url": f"file://{folder / 'bucket'}",
+        "odradek.wal.checkpoint.ms": "1",
+    }
+    broker = OdradekProcess(folder, {**SETTINGS, **stores})
     broker.start()
     try:
         with Peer(broker.port) as peer:
             create_topics(peer, creatable("orders", configs=COMPACT))
+            create_topics(peer, creatable("shared", configs=SHARED))
             # In a cluster it creates __consumer_offsets.
             peer.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["readers"]), 4)
 
@@ -106,6 +113,8 @@ def work(peer: Peer) -> None:
     """Append, read, commit, and ask for what is not there."""
     peer.ask(producing("orders", batch(b"a", timestamp=int(time.time() * 1000))), 9)
     peer.ask(fetching("orders"), 11)
+    peer.ask(producing("shared", batch(b"a" * 900, timestamp=int(time.time() * 1000))), 9)
+    peer.ask(fetching("shared"), 11)
     peer.ask(fetching("nowhere"), 11)
     peer.ask(committing("readers", {"orders": {0: 1}}), 8)
 
@@ -147,10 +156,11 @@ def test_an_alerts_metrics_say_what_to_do() -> None:
 @pytest.mark.slow
 def test_every_metric_and_label_in_a_query_exists(at_work: tuple[OdradekProcess, Peer]) -> None:
     labels: dict[str, set[str]] = defaultdict(set)
-    # There while a partition cannot be cleaned, and where clients log in or speak TLS.
+    # There after a failure, and where clients log in or speak TLS.
     absent = {
         "odradek_cleaner_uncleanable",
         "odradek_tls_certificate_end_seconds",
+        "odradek_object_store_failures_total",
         LOGINS["failed_authentication"].name,
     }
     for family in all_families():

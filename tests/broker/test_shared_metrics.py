@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytest import approx
 
 from odradek.broker.composition import Broker
 from odradek.broker.observability.exposition import objects
+from odradek.broker.observability.exposition.objects import object_families
 from odradek.broker.observability.exposition.render import render
 from odradek.broker.observability.metrics_reference import families as declared
 from odradek.broker.web.united.merged_objects import objects as merge
@@ -24,7 +26,7 @@ from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import create, on_uvloop, until
 from tests.broker.test_cluster import known_everywhere
-from tests.broker.test_metrics import snapshot
+from tests.broker.test_metrics import shared, snapshot
 from tests.broker.test_shared_segments import (
     EAGER,
     SMALL,
@@ -121,6 +123,10 @@ async def test_numbers_move_with_what_is_done(tmp_path: Path, catalog_url: str) 
         assert stored_bytes == value(found, "wal_bytes", kind="object")
         assert value(found, "object_store_failing_seconds") == 0
         assert value(found, "cache_max_bytes") == 10 << 30
+        assert value(found, "wal_pending_max_bytes") == 128 << 20
+        assert value(found, "wal_unstored_max_bytes") == 256 << 20
+        assert value(found, "shared_obstacles") == 0
+        assert len(found["odradek_shared_obstacles"].samples) == 3
         # The probe wrote twice and listed, and read 5 times.
         assert value(found, "object_store_dollars", kind="put") == approx(4 * 0.005 / 1000)
         assert value(found, "object_store_dollars", kind="get") == approx(5 * 0.0004 / 1000)
@@ -218,7 +224,8 @@ async def test_a_takeover_and_cold_reads_are_counted(tmp_path: Path, catalog_url
 
 @on_uvloop
 async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> None:
-    settings = {**SLOW, **HTTP, "odradek.wal.inline.bytes.max": "0"}
+    quick = {"odradek.object.store.timeout.ms": "1000"}
+    settings = {**SLOW, **HTTP, **quick, "odradek.wal.inline.bytes.max": "0"}
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with cluster(tmp_path, url, 1, settings) as (one,):
         await create(one, "t", 1)
@@ -239,6 +246,8 @@ async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> Non
         assert value(found, "object_store_failures", error="StoreUnavailable") > 1
         assert value(found, "object_store_retries") > 1
         assert value(found, "wal_pending_bytes") > 0
+        await until(lambda: one.sharing.facts().obstacles["commit"])  # type: ignore[union-attr]
+        assert value(await metrics(one), "shared_obstacles", work="commit") == 1
         trouble = shown["store"]["trouble"]
         assert trouble["error"].endswith("no connection")
         assert trouble["failing_since_ms"] <= trouble["at_ms"] <= shown["now_ms"]
@@ -246,6 +255,7 @@ async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> Non
         assert not (await answer).error_code
         found, shown = await metrics(one), await get(one, "/api/objects")
         assert value(found, "object_store_failing_seconds") == 0
+        assert value(found, "shared_obstacles", work="commit") == 0
         assert shown["store"]["trouble"]["failing_since_ms"] is None
 
 
@@ -281,3 +291,11 @@ def test_the_numbers_of_workers_are_added_up() -> None:
     assert merge(Answers({1: first}))["store"]["trouble"] == answered
     none = {"now_ms": 5, "store": None}
     assert merge(Answers({1: none, 2: none})) == none
+
+
+def test_each_obstacle_is_a_metric() -> None:
+    facts = replace(shared(), obstacles={"commit": False, "store": True, "free": False})
+    [found] = [one for one in object_families(facts) if one.name == "odradek_shared_obstacles"]
+    assert [(one.labels["work"], one.value) for one in found.samples] == [
+        ("commit", 0), ("store", 1), ("free", 0),
+    ]  # fmt: skip

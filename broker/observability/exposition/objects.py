@@ -97,6 +97,12 @@ WAL_SECONDS = histogram(
     " with their repetitions (commit). Producers wait for both.",
     "step",
 )
+OBSTACLES = gauge(
+    "odradek_shared_obstacles",
+    "1 while this broker cannot commit records of shared topics (commit), store their logs in the"
+    " object store (store) or free the WAL (free), and tries again. See /health for the cause.",
+    "work",
+)
 GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
     gauge(
         "odradek_wal_pending_bytes",
@@ -104,10 +110,18 @@ GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
         " odradek.wal.pending.bytes.max producers wait.",
     ): lambda one: one.pending_bytes,
     gauge(
+        "odradek_wal_pending_max_bytes", "The bound of these bytes, odradek.wal.pending.bytes.max."
+    ): lambda one: one.pending_bytes_max,
+    gauge(
         "odradek_wal_unstored_bytes",
         "Committed bytes that only the WAL has, at most about odradek.wal.checkpoint.bytes. A"
-        " broker that takes partitions over reads them first.",
+        " broker that takes partitions over reads them first. When they stay above the bound, see"
+        " /health, and whether segments are uploaded fast enough.",
     ): lambda one: one.unstored_bytes,
+    gauge(
+        "odradek_wal_unstored_max_bytes",
+        "The bound of these bytes, odradek.wal.checkpoint.bytes: lower it for quicker takeovers.",
+    ): lambda one: one.unstored_bytes_max,
     gauge(
         "odradek_cache_bytes", "Bytes of segments in the object store that the disk has as well."
     ): lambda one: one.cache.size_bytes,
@@ -178,6 +192,7 @@ def object_families(facts: SharedFacts | None) -> Iterator[Metric]:
     yield as_histogram(
         WAL_SECONDS, [("commit", *facts.commits), ("entry", *facts.entries)]
     )
+    yield OBSTACLES.each(facts.obstacles.items())
     for family, value_of in (*GAUGES.items(), *COUNTERS.items()):
         yield family.one(value_of(facts))
     yield CACHE_READS.each([("hit", cache.hits), ("miss", cache.misses)])
