@@ -58,7 +58,8 @@ class BrokerConfig(CleanerOptions, CoordinatorOptions):
     broker_rack: str | None = option(
         "broker.rack",
         default=None,
-        doc="The rack that the broker stands in, which clients find in the metadata.",
+        doc="The rack that the broker stands in, which clients find in the metadata. Consumers "
+        "with the same client.rack read shared topics here.",
     )
     process_roles: tuple[str, ...] = option(
         "process.roles",

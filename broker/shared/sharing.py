@@ -149,6 +149,7 @@ class Sharing:
                 "commit": self.logs.wal.failure is not None,
                 "store": bool(self.uploads.obstacle.reason),
                 "free": bool(self.janitor.obstacle.reason),
+                "serve": bool(self.replicas.obstacle.reason),
             },
         )
 

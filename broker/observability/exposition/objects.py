@@ -100,7 +100,8 @@ WAL_SECONDS = histogram(
 OBSTACLES = gauge(
     "odradek_shared_obstacles",
     "1 while this broker cannot commit records of shared topics (commit), store their logs in the"
-    " object store (store) or free the WAL (free), and tries again. See /health for the cause.",
+    " object store (store), free the WAL (free) or serve consumers of other leaders' partitions"
+    " (serve), and tries again. See /health for the cause.",
     "work",
 )
 GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
@@ -122,6 +123,10 @@ GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
         "odradek_wal_unstored_max_bytes",
         "The bound of these bytes, odradek.wal.checkpoint.bytes: lower it for quicker takeovers.",
     ): lambda one: one.unstored_bytes_max,
+    gauge(
+        "odradek_shared_replicas",
+        "Partitions of other leaders that consumers of this broker's rack read here.",
+    ): lambda one: one.replicas,
     gauge(
         "odradek_cache_bytes", "Bytes of segments in the object store that the disk has as well."
     ): lambda one: one.cache.size_bytes,
@@ -156,6 +161,11 @@ COUNTERS: Mapping[Family, Callable[[SharedFacts], float]] = {
         "Bytes of the WAL that were read to open them. To read less, lower"
         " odradek.wal.checkpoint.bytes.",
     ): lambda one: one.counts.opening_wal_bytes,
+    counter(
+        "odradek_shared_replicas_opened_total",
+        "Partitions of other leaders that were opened for consumers of this broker's rack: at"
+        " first, after a change of the leader, and after each cleaning.",
+    ): lambda one: one.counts.opened_replicas,
     counter(
         "odradek_shared_segments_exchanged_total",
         "Segments in the object store that were exchanged for cleaned ones.",

@@ -145,7 +145,7 @@ class SharedWorld(World):
 
         with super().simulated(), contextlib.ExitStack() as stack:
             for target, name, value in (
-                (buckets, "open_store", lambda url, options: self.bucket),
+                (buckets, "open_store", lambda *_: self.bucket),
                 (buckets, "RetryingStore", store),
                 (Bucket, "_pause", pause),
                 (sharing, "CachedFiles", files),
