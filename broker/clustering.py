@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership
     from odradek.broker.catalog.store import CatalogStore
     from odradek.broker.composition import Broker
+    from odradek.broker.reassignment.conversions import Conversions
     from odradek.broker.shared.sharing import Sharing
 
 
@@ -48,6 +49,7 @@ class Clustering:
         self._config = resolve_apart(CatalogConfig, [broker.static])
         self._membership: Membership | None = None
         self._sharing: Sharing | None = None
+        self._conversions: Conversions | None = None
         self._is_new = False
         self.store: SqliteMetadata | CatalogStore
         self.partitions: Partitions
@@ -177,6 +179,7 @@ class Clustering:
             return
         from odradek.broker.loop.priority import give_way
         from odradek.broker.peers.peers import Peers
+        from odradek.broker.reassignment.conversions import Conversions
         from odradek.broker.reassignment.copies import Copies
         from odradek.broker.reassignment.followers import Followers
         from odradek.broker.reassignment.handovers import Handovers
@@ -195,6 +198,10 @@ class Clustering:
         made.on_assigned = copies.look
         copies.start()
         made.look()
+        if self._sharing is not None:
+            self._conversions = Conversions(broker, store, self._sharing)
+            broker.stopping.push_async_callback(self._conversions.close)
+            self._conversions.start()
         if self._sharing is not None and self._membership is not None:
             self._membership.on_serving = self._share_out
             self._share_out()
@@ -208,6 +215,7 @@ class Clustering:
         copies = self._broker.copies
         own = self._membership.problems() if self._membership is not None else []
         own += self._sharing.problems() if self._sharing is not None else []
+        own += self._conversions.problems() if self._conversions is not None else []
         return own if copies is None else [*own, *copies.problems()]
 
     async def _open_store(self) -> None:

@@ -81,7 +81,7 @@ class SharedTopicOptions:
         internal=True,
         doc="Where the topic's log is: in the log directories of its brokers (local), or in the "
         f"object store of {URL} (object). A new topic that does not set it gets the broker's "
-        f"{STORAGE}. It cannot be changed later.",
+        f"{STORAGE}. When it is changed, the leaders copy the logs, which they serve meanwhile.",
     )
 
 

@@ -120,10 +120,22 @@ class CopiedLog:
             raise CorruptBatch(f"{name}: the batch at {header.base_offset} has a wrong CRC")
         append_copied(self._log, header, batch, now_ms)
 
-    def close(self, log_start_offset: int) -> LeftLog:
-        """Close the copy, which is used as the log from here on, with the log's start."""
+    def close(
+        self, log_start_offset: int, end_offset: int = -1, producers: bytes | None = None
+    ) -> LeftLog:
+        """Close the copy, which is used as the log from here on, with the log's start.
+
+        The log's end is given if compaction may have removed the last batches, and the snapshot
+        of its producers if that may have more than the batches show. Raises DiskFailure.
+        """
+        if end_offset > self.end_offset:
+            self._log.log_end_offset = end_offset
+            self._log.roll(self.begun_ms, "the last batches were compacted away")
         self._log.advance_start_offset(min(log_start_offset, self.end_offset))
         self._log.close()
+        if producers is not None:
+            path = self._log.producers.snapshot_path(self.end_offset)
+            self._fs.write_atomically(path, producers)
         return LeftLog(
             self._log.recovery_point, self._log.log_start_offset, None, is_clean=True
         )

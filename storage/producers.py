@@ -281,6 +281,12 @@ class ProducerStates:
         A producer whose batches were compacted away is in snapshots only, so they are synced
         before the recovery point passes them.
         """
+        path = self.snapshot_path(offset)
+        self._fs.write_bytes(path, self.snapshot())
+        self._unsynced.append(path)
+
+    def snapshot(self) -> bytes:
+        """Return the state as a snapshot file has it."""
         entries: list[SnapshotEntry] = []
         # In the order of Kafka's hash map, as long as the ids are small.
         for _, state in sorted(self._producers.items()):
@@ -289,9 +295,7 @@ class ProducerStates:
             last = state.batches[-1] if state.batches else _NO_BATCH
             first_offset = state.transaction_first_offset
             entries.append(_entry(state, last, state.last_timestamp, first_offset))
-        path = self.snapshot_path(offset)
-        self._fs.write_bytes(path, pack_snapshot(entries))
-        self._unsynced.append(path)
+        return pack_snapshot(entries)
 
     def take_unsynced(self) -> tuple[Path, ...]:
         """Return the snapshots written since the last call; the caller syncs them."""

@@ -63,8 +63,9 @@ from odradek.storage.log import Log
 
 _TOPIC_IDS_SINCE = 13
 _NO_MORE_REQUESTS = -1  # FetchMetadata.FINAL_EPOCH
-# The number of times that a fetch plans again to find in memory the bytes that threads have read.
-_WARMING_ROUNDS = 3
+# The number of times that a fetch plans again to find in memory the bytes that threads have read:
+# each segment of a compacted log in which nothing is left takes one.
+_WARMING_ROUNDS = 10
 # With more partitions, those that do not exist are passed over first, with pauses.
 _PLANNED_AT_ONCE_MAX = 1_000
 

@@ -147,6 +147,21 @@ class HostStatements(CatalogStatements):
         return changed
 
 
+def hand_over(
+    connection: Connection, own_id: int, given: Mapping[Partition, Handover]
+) -> list[Partition]:
+    """Let other brokers lead partitions whose logs are closed.
+
+    Returns those that have changed hands; the others stay: the new leader has gone, or has
+    another copy than the one of the present move.
+    """
+    present = {one.member.node_id: one.member for one in open_sessions(connection)}
+    possible = {
+        key: (present[one.node_id], one) for key, one in given.items() if one.node_id in present
+    }
+    return HostStatements(connection).hand_over(own_id, possible)
+
+
 def spread(
     connection: Connection,
     engine: Engine,

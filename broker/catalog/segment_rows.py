@@ -248,6 +248,11 @@ def note_cleaner_offsets(
     _check_led(connection, session, offsets.keys())
 
 
+def insert_segments(connection: Connection, rows: Iterable[SegmentRow]) -> None:
+    """Add rows of a partition that has none."""
+    connection.execute_many(_INSERT, list(map(_values, rows)))
+
+
 def remove_topics(connection: Connection, engine: Engine, topic_ids: Iterable[bytes]) -> None:
     """Remove the rows of topics; part of the transaction that deletes them."""
     for topic_id in topic_ids:

@@ -47,7 +47,6 @@ from odradek.broker.metadata.store import (
     SecurityKind,
     TopicRecord,
 )
-from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
 
 T = TypeVar("T")
@@ -244,28 +243,18 @@ class CatalogStore:
         ids = list(topic_ids)
         return await self._main.read(lambda connection: HostStatements(connection).left_logs(ids))
 
-    async def hand_over(
-        self, own_id: int, given: Mapping[Partition, Handover]
+    async def change_partitions(
+        self, work: Callable[[Connection], Sequence[Partition]]
     ) -> Sequence[Partition]:
-        """Let other brokers lead partitions whose logs are closed.
+        """Do work that returns the partitions that it has changed; return them."""
 
-        Returns those that have changed hands; the others stay: the new leader has gone, or has
-        another copy than the one of the present move.
-        """
-
-        def work(connection: Connection, _: int) -> Sequence[Partition]:
-            present = {one.member.node_id: one.member for one in open_sessions(connection)}
-            possible = {
-                key: (present[one.node_id], one)
-                for key, one in given.items()
-                if one.node_id in present
-            }
-            changed = HostStatements(connection).hand_over(own_id, possible)
+        def change(connection: Connection, _: int) -> Sequence[Partition]:
+            changed = work(connection)
             if changed:
                 self._note(connection, (changes.topic(topic_id) for topic_id, _ in changed))
             return changed
 
-        return await self._transact(self._main, work)
+        return await self._transact(self._main, change)
 
     async def wait_for_changes(self) -> None:
         """Return once no change of this broker is under way, also one whose answer is lost."""

@@ -19,23 +19,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
+from odradek.broker.catalog.hosts import hand_over
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.members import Leader
+from odradek.broker.reassignment import closing
+from odradek.broker.reassignment.closing import Closing
 from odradek.broker.reassignment.followers import Followers
 from odradek.broker.reassignment.parts import Parts
 from odradek.broker.topics.placement import fair_targets
 from odradek.broker.topics.states import Handover
 from odradek.storage.checkpoints import LeftLog
-from odradek.storage.copied_log import mark_moved
-from odradek.storage.directory import LogDirectory
-from odradek.storage.errors import StorageError
-from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -52,19 +52,11 @@ _FAREWELL_S = 0.3
 _COPY_PATIENCE_S = 3.0
 
 
-class Store(Protocol):
+class Store(closing.Store, Protocol):
     """The catalog."""
-
-    async def hand_over(
-        self, own_id: int, given: Mapping[Partition, Handover]
-    ) -> Sequence[Partition]:
-        """Name other leaders of partitions whose logs are closed; return those that changed."""
 
     async def set_targets(self, targets: Mapping[Partition, int]) -> None:
         """Note the brokers that are to lead partitions."""
-
-    async def wait_for_changes(self) -> None:
-        """Return once no change of this broker is under way, also one whose answer is lost."""
 
 
 class Handovers:
@@ -75,9 +67,8 @@ class Handovers:
         self._brokers, self._topics, self._partitions = (
             broker.brokers, broker.topics, broker.partitions,
         )  # fmt: skip
-        self._changes, self._group_commit = broker.changes, broker.group_commit
+        self._changes, self._closing = broker.changes, Closing(broker, store)
         self._cleaner, self._moves = broker.cleaner, broker.moves
-        self._fs, self._now_ms = broker.fs, broker.clock.now_ms
         # Called when this broker has noted targets: it may be one itself.
         self.on_assigned: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
@@ -191,7 +182,7 @@ class Handovers:
                 *(self._cleaner.pause_and_wait(log.topic, log.partition) for log in ready)
             )
             # So that little is left to do while the partitions are not served.
-            await self._flush(list(ready))
+            await self._closing.flush(list(ready))
             return await self._changes.run(lambda: self._exchange(ready))
         finally:
             for log in ready:
@@ -206,33 +197,27 @@ class Handovers:
         # From here to the outcome memory follows no change: it would open the logs again.
         self._topics.give_up(logs)
         if copies:  # then all of them are copied
-            await self._flush(logs)
+            await self._closing.flush(logs)
             logs = await self._followers.until_copied(copies, _COPY_PATIENCE_S)
-        closed = await self._close(logs, {log: log.leader_epoch + 1 for log in copies})
+        closed = await self._closing.close(logs, {log: log.leader_epoch + 1 for log in copies})
         self._topics.note_left(
             {_key(log): one for log, one in closed.items() if not log.is_shared}
         )
         # Where no log is closed there is nothing to learn.
-        is_known = not closed or await self._commit(
-            {
-                _key(log): Handover(given[log], _elsewhere(left), copies[log].move)
-                if log in copies
-                else Handover(given[log], left)
-                for log, left in closed.items()
-            }
-        )
+        handed = {
+            _key(log): Handover(given[log], _elsewhere(left), copies[log].move)
+            if log in copies
+            else Handover(given[log], left)
+            for log, left in closed.items()
+        }
+        work = partial(hand_over, own_id=self._brokers.own.node_id, given=handed)
+        is_known = not closed or await self._closing.commit(work)
         if not self._topics.has_resigned:
             await self._topics.restore()
         if not is_known:
             return 0
-        await self._remove([log for log in closed if self._has_left(log)])
+        await self._closing.remove(closed)
         return sum(not self._topics.leads(*_key(log)) for log in closed)
-
-    def _has_left(self, log: Log) -> bool:
-        """Return whether the files of a closed log are not used here any more."""
-        if log.is_shared:
-            return not self._topics.leads(*_key(log))
-        return not self._topics.is_here(*_key(log))
 
     def _copies(self, given: Mapping[Log, int]) -> dict[Log, Leader]:
         """Return the logs that are still to move to other hosts, with their targets."""
@@ -242,82 +227,6 @@ class Handovers:
             if leader and leader.target == node_id and not self._is_at_hand(log, node_id):
                 found[log] = leader
         return found
-
-    async def _commit(self, given: Mapping[Partition, Handover]) -> bool:
-        """Name the new leaders in the catalog; return whether the outcome is known."""
-        try:
-            await self._store.hand_over(self._brokers.own.node_id, given)
-        except MetadataError as error:
-            logger.error("could not hand over partitions: %s", error)
-            return await self._learn_outcome(in_doubt=True)
-        return await self._learn_outcome(in_doubt=False)
-
-    async def _learn_outcome(self, *, in_doubt: bool) -> bool:
-        """Follow the catalog to the outcome of a handover; return whether it is known.
-
-        A change whose answer is lost may be made all the same: a log that another broker leads by
-        then must not be opened here. So nothing goes on before the catalog answers, or the session
-        of this broker has ended, which gives everything up.
-        """
-        assert self._changes.follow is not None, "brokers that share a host share a catalog"
-        while not self._topics.has_resigned:
-            try:
-                if in_doubt:
-                    await self._store.wait_for_changes()
-                await self._changes.follow()
-            except MetadataError as error:
-                logger.warning("wait for the catalog: %s", error)
-                await asyncio.sleep(_RETRY_S)
-            else:
-                return True
-        return False
-
-    async def _flush(self, logs: Sequence[Log]) -> None:
-        try:
-            await self._group_commit.flush(logs)
-        except StorageError as error:
-            logger.error("could not flush a log, not handed over: %s", error)
-
-    async def _close(
-        self, logs: Sequence[Log], epochs: Mapping[Log, int]
-    ) -> dict[Log, LeftLog]:
-        """Make logs durable and close them; return how they were left.
-
-        `epochs` has the leader epochs from which other hosts have some of them. A log whose disk
-        fails is not among the results, and is offline.
-        """
-        await self._flush(list(logs))
-        loop = asyncio.get_running_loop()
-        left: dict[Log, LeftLog] = {}
-        failures: dict[Log, StorageError] = {}
-        for home in self._partitions.directories:
-            own = [log for log in logs if log.directory.parent == home.path and not log.is_closed]
-            found = await loop.run_in_executor(
-                None, _close_all, self._fs, home, own, epochs, failures
-            )
-            for log in found:
-                self._partitions.release(log)
-            left |= found
-            try:
-                await loop.run_in_executor(None, home.store, home.take_checkpoints())
-            except StorageError as error:  # the next round tries again
-                logger.error("could not store checkpoints path=%s: %s", home.path, error)
-        for log, failure in failures.items():
-            logger.error("could not close a log, not handed over log=%s: %s", log.name, failure)
-            log.failure = failure
-            self._group_commit.on_failed(log, failure)
-        return left
-
-    async def _remove(self, gone: Sequence[Log]) -> None:
-        """Remove the files of logs that another host has now; the next start does it, too."""
-        for log in gone:
-            home = self._partitions.home_of(log)
-            try:
-                path = await self._partitions.vacate(home, log.directory.name)
-            except StorageError as error:
-                logger.error("could not remove a log that has moved log=%s: %s", log.name, error)
-                continue
-            home.schedule_removal([path], self._now_ms() + log.config.file_delete_delay_ms)
 
 
 def _key(log: Log) -> Partition:
@@ -330,34 +239,6 @@ def _elsewhere(left: LeftLog) -> LeftLog:
     The cleaner begins again there: the copy may have records that were removed here since.
     """
     return replace(left, cleaner_offset=None, is_clean=False)
-
-
-def _close_all(
-    fs: FileSystem,
-    home: LogDirectory,
-    logs: Iterable[Log],
-    epochs: Mapping[Log, int],
-    failures: dict[Log, StorageError],
-) -> dict[Log, LeftLog]:
-    """Close logs; runs in a thread."""
-    left = {}
-    for log in logs:
-        try:
-            if not log.is_shared:
-                log.close()
-            if log in epochs:
-                mark_moved(fs, log.directory, epochs[log])
-        except StorageError as error:
-            failures[log] = error
-            continue
-        log.is_handed_over = True
-        left[log] = LeftLog(
-            log.recovery_point,
-            log.log_start_offset,
-            home.cleaner_offsets.get((log.topic, log.partition)),
-            is_clean=True,
-        )
-    return left
 
 
 def _chunks(

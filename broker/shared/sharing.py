@@ -9,22 +9,27 @@ from copy import copy
 from pathlib import Path
 
 from odradek.broker.catalog.lines import Line
+from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.counters.latency import Counts, Times
 from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.shared.accounting import Accounting
 from odradek.broker.shared.bill import prices_of
 from odradek.broker.shared.bucket import Bucket, wal_limits
+from odradek.broker.shared.bucket_copy import BucketCopy
 from odradek.broker.shared.building import Builder
 from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.broker.shared.janitor import Janitor
 from odradek.broker.shared.logs import SharedLogs
+from odradek.broker.shared.packing import remote_log
 from odradek.broker.shared.replicas import ReadReplicas, Waiting
 from odradek.broker.shared.tails import StoringLimits
 from odradek.broker.shared.uploads import Uploads
 from odradek.config.object_store import ObjectStoreConfig
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.files import FileSystem
+from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.segment import Segment
 
 _MS_PER_S = 1_000
 
@@ -75,7 +80,8 @@ class Sharing:
             is_first,
             asyncio.get_running_loop().time,
         )
-        copies = CacheDirectory(
+        self._now_ms, self.engine = now_ms, segments.engine
+        self._copies = copies = CacheDirectory(
             files, cache.with_name(f"odradek-replicas.{node_id}"),
             cluster_id=cluster_id, node_id=node_id,
         )  # fmt: skip
@@ -87,6 +93,14 @@ class Sharing:
         self.logs = SharedLogs(
             bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms, counts
         )
+
+    def copy_to_bucket(self, log: Log) -> BucketCopy:
+        """Begin to bring the log of a local partition into the bucket."""
+
+        def adopt(segment: Segment, row: SegmentRow) -> None:
+            self._files.adopt(segment.log.path, remote_log(self._bucket.store, row))
+
+        return BucketCopy(log, self._copies, self.uploads, adopt, self._now_ms)
 
     def start(self) -> None:
         """Begin the work that is done now and then."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -178,6 +179,18 @@ class Uploads:
                     tail.started(offset)
                     self._sealed[key] = tail
 
+    async def pack(self, parts: Sequence[Part]) -> list[SegmentRow]:
+        """Upload an object that no row names yet. Raises ObjectStoreError and StorageError."""
+        return await self._pack(parts, self._session)
+
+    async def drop(self, rows: Iterable[SegmentRow]) -> None:
+        """Let objects that no row names be deleted, as far as the catalog answers."""
+        sizes = Counter[str]()
+        for one in rows:
+            sizes[one.key] += one.size_bytes
+        with suppress(MetadataError):  # then fsck finds the objects
+            await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+
     async def close(self) -> None:
         """Stop; an upload that has begun is finished."""
         if self._task is not None:
@@ -311,10 +324,8 @@ class Uploads:
         """Let the files of stored segments be dropped from the disk."""
         found = [one for tail in self._tails.values() for one in tail.adoptable()]
         if found:
-            store = self._bucket.store
-            await self._loop.run_in_executor(
-                self._thread, partial(adopt_all, found, self._files, store)
-            )
+            work = partial(adopt_all, found, self._files, self._bucket.store)
+            await self._loop.run_in_executor(self._thread, work)
 
     # --- cleaned segments --------------------------------------------------------------------
 
@@ -373,9 +384,7 @@ class Uploads:
         try:
             await self._commit(work)
         except (MetadataError, StorageError):
-            sizes = {rows[0].key: sum(one.size_bytes for one in rows)}
-            with suppress(MetadataError):  # then fsck finds the object
-                await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+            await self.drop(rows)
             raise
 
     async def _commit(self, work: Change) -> None:

@@ -95,6 +95,11 @@ class Partitions:
         self.take_copies: TakeCopies | None = None
 
     @property
+    def local_directories(self) -> Sequence[LogDirectory]:
+        """The log directories in use."""
+        return self._directories
+
+    @property
     def directories(self) -> Sequence[LogDirectory]:
         """The log directories in use, with that of the shared partitions."""
         return self._directories if self.shared is None else [*self._directories, self.shared.home]

@@ -37,7 +37,7 @@ from odradek.broker.topics.plans import (
 from odradek.broker.topics.states import Wanted
 from odradek.broker.topics.topic import Topic
 from odradek.config.errors import ConfigError
-from odradek.config.object_store import STORAGE
+from odradek.config.object_store import LOCAL, OBJECT, STORAGE
 from odradek.config.topic import TopicConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
@@ -281,9 +281,9 @@ class Topics(FollowingTopics):
                 if topic is None:
                     message = f"The topic '{name}' does not exist."
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-                storage = topic.config.odradek_storage
-                if config.odradek_storage != storage:
-                    message = f"{STORAGE} of topic {name} cannot be changed yet: keep {storage}"
+                if topic.config.odradek_storage == OBJECT and STORAGE not in overrides:
+                    # A tool that replaces all settings must not move the log by that.
+                    message = f"topic {name} has {STORAGE}={OBJECT}: keep it, or set {LOCAL}"
                     raise Refusal(ErrorCode.INVALID_CONFIG, message)
                 altered[name] = overrides, config
             except (Refusal, ConfigError) as error:
