@@ -13,6 +13,7 @@ from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_opti
 from odradek.cli.cluster_fsck import fsck
 from odradek.cli.cluster_moves import export, init
 from odradek.cli.cluster_objects import objects
+from odradek.cli.cluster_restore import restore
 from odradek.cli.refusals import Act
 from odradek.cli.words import count
 
@@ -22,7 +23,7 @@ def cluster() -> None:
     """Show the brokers of a cluster, move partitions between them; begin or end a cluster."""
 
 
-for command in (init, export, objects, fsck):
+for command in (init, export, objects, fsck, restore):
     cluster.add_command(command)
 
 

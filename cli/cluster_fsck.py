@@ -26,6 +26,7 @@ _PROGRESS_S = 0.2
 @catalog_options
 @click.option("--quick", is_flag=True, help="Compare sizes only, and read no object.")
 @click.option("--delete-orphans", is_flag=True, help="Delete orphans, if nothing else is wrong.")
+@click.option("--with-kept", is_flag=True, help="Take objects that a restore keeps for orphans.")
 @click.option(
     "--orphan-age",
     "orphan_age_h",
@@ -41,6 +42,7 @@ def fsck(
     url: str | None,
     quick: bool,
     delete_orphans: bool,
+    with_kept: bool,
     orphan_age_h: float,
 ) -> None:
     """Prove that the object store has all of the shared topics, and nothing else.
@@ -61,7 +63,7 @@ def fsck(
     with open_catalog(config, pairs, url) as (engine, store):
         if not store.odradek_object_store_url:
             raise CommandError(f"give {URL}, as the brokers have it, with --config or --set")
-        bucket, progress = Bucket(store), _Progress()
+        bucket, progress = Bucket(store), Progress()
         try:
             check = Check(
                 engine,
@@ -69,11 +71,12 @@ def fsck(
                 bucket.reads,
                 orphans_before_ms=int(time.time() * 1000 - orphan_age_h * _MS_PER_HOUR),
                 is_quick=quick,
+                with_kept=with_kept,
                 on_progress=progress.show,
             )
             for problem in check.problems():
                 progress.clear()
-                click.echo(_line(problem))
+                click.echo(problem_line(problem))
             progress.clear()
             _end(check, delete_orphans=delete_orphans)
         finally:
@@ -90,7 +93,7 @@ def _end(check: Check, *, delete_orphans: bool) -> None:
             click.echo(f"Deleted {taken}.")
     else:
         for problem in check.orphan_problems():
-            click.echo(_line(problem))
+            click.echo(problem_line(problem))
         if check.faults and orphans:
             raise CommandError(
                 f"{count(check.faults, 'problem')}, and {taken}: keep the orphans until the "
@@ -115,11 +118,15 @@ def _summarize(check: Check) -> None:
     if check.young:
         found = f"{count(check.young, 'orphan')} ({size(check.young_bytes)})"
         click.echo(f"Too young to be deleted: {found}.")
+    if check.kept:
+        found = f"{count(check.kept, 'object')} ({size(check.kept_bytes)})"
+        click.echo(f"Without a name, and kept since a restore: {found}.")
     if check.foreign:
         click.echo(f"Not stored by brokers: {count(check.foreign, 'object')}.")
 
 
-def _line(problem: Problem) -> str:
+def problem_line(problem: Problem) -> str:
+    """Return the line that shows a problem."""
     parts = []
     if problem.topic:
         parts.append(f"{problem.topic}-{problem.partition}")
@@ -131,7 +138,7 @@ def _line(problem: Problem) -> str:
     return printable(f"{', '.join(parts)}: {problem.wrong}; lost: {problem.lost}")
 
 
-class _Progress:
+class Progress:
     """The line on a terminal that says how far the check is."""
 
     def __init__(self) -> None:

@@ -196,7 +196,8 @@ class ObjectStoreConfig:
         default=3_600_000,
         valid=at_least(0),
         doc="How long an object that is not needed any more stays in the object store, for "
-        "brokers that still read it. Choose it longer than the longest fetch.",
+        "brokers that still read it, and for a restore. Choose it longer than the longest fetch, "
+        "and than the age of the oldest copy of the catalog that is to be of use.",
     )
     odradek_cache_bytes: int64 = option(
         "odradek.cache.bytes",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.segment_rows import SEGMENTS, SegmentRow
+from odradek.broker.catalog.sessions import RESTORED
 from odradek.broker.catalog.wal_rows import object_key
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST
@@ -30,10 +31,11 @@ class Range(NamedTuple):
 
 
 class Sessions(NamedTuple):
-    """The open sessions, and the last one that was ever opened."""
+    """The open sessions, the last one that was ever opened, and the last one before a restore."""
 
     open: frozenset[int]
     last: int
+    restored: int
 
 
 def shared_partitions(
@@ -132,8 +134,12 @@ def nameless(
 def read_sessions(connection: Connection) -> Sessions:
     """Return the sessions; those closed long ago have no rows."""
     rows = connection.execute("SELECT epoch FROM session WHERE closed_at_ms IS NULL")
-    ((last,),) = connection.execute("SELECT coalesce(max(epoch), 0) FROM session")
-    return Sessions(frozenset(epoch for (epoch,) in rows), last)
+    ((last, restored),) = connection.execute(
+        "SELECT coalesce(max(epoch), 0), coalesce(max(CASE WHEN clock = ? THEN epoch END), 0)"
+        " FROM session",
+        (RESTORED,),
+    )
+    return Sessions(frozenset(epoch for (epoch,) in rows), last, restored)
 
 
 def topic_names(connection: Connection, topic_ids: Iterable[bytes]) -> dict[bytes, str]:

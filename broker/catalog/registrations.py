@@ -6,7 +6,7 @@ sessions closed long ago, the last one of each registered broker is kept.
 
 from __future__ import annotations
 
-from odradek.broker.catalog.sessions import member_of
+from odradek.broker.catalog.sessions import RESTORED, member_of
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
 
@@ -35,11 +35,11 @@ def unregister(connection: Connection, node_id: int) -> None:
 def prune_sessions(connection: Connection, epoch: int) -> None:
     """Delete the sessions closed long before one that has just been opened.
 
-    The latest row of all stays, so that no epoch is given twice.
+    The latest row of all stays, so that no epoch is given twice; so do those of restores.
     """
     connection.execute(
-        "DELETE FROM session WHERE epoch <= ? AND closed_at_ms IS NOT NULL"
+        "DELETE FROM session WHERE epoch <= ? AND closed_at_ms IS NOT NULL AND clock <> ?"
         " AND (is_unregistered = 1 OR epoch <"
         " (SELECT max(later.epoch) FROM session AS later WHERE later.node_id = session.node_id))",
-        (epoch - KEPT_SESSIONS,),
+        (epoch - KEPT_SESSIONS, RESTORED),
     )

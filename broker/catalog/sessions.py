@@ -20,6 +20,12 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import Endpoint, Member
 from odradek.broker.metadata.statements import Connection
 
+RESTORED = "restored"
+"""The clock of a row that is no broker's: it stands for a restore, which ended all sessions below.
+
+Its epoch is above all that there were, and it stays.
+"""
+
 
 class SessionClosed(MetadataError):
     """The broker's session is closed; it has to open another."""

@@ -33,7 +33,13 @@ from odradek.broker.catalog.segment_rows import Offsets, offsets_of
 from odradek.broker.catalog.wal_rows import EntryRow, entry_bodies, entry_rows, object_key
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
-from odradek.broker.shared.orphans import delete_orphans, find_leftovers, is_ours
+from odradek.broker.shared.orphans import (
+    Leftover,
+    delete_orphans,
+    find_leftovers,
+    is_ours,
+    session_of,
+)
 from odradek.broker.shared.proofs import (
     RECORDS,
     EntryFault,
@@ -81,23 +87,30 @@ class Check:
         *,
         orphans_before_ms: int,
         is_quick: bool = False,
+        with_kept: bool = False,
         on_progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     ) -> None:
         """Younger orphans than those stored before a time are only counted.
+
+        So are those that a restore keeps, unless `with_kept`.
 
         If `is_quick`, sizes of objects are compared and none is read. `on_progress` is called with
         the bytes that were checked, and about those of all objects.
         """
         self._engine, self._store, self._threads = engine, store, threads
         self._orphans_before_ms = orphans_before_ms
-        self._is_quick, self._on_progress = is_quick, on_progress
+        self._is_quick, self._with_kept, self._on_progress = is_quick, with_kept, on_progress
         # The objects of the listing that nothing has named yet.
         self._listed: dict[str, StoredObject] = {}
         self._total_bytes = 0
         self.partitions = self.segments = self.objects = self.entries = self.inline = 0
         self.checked_bytes = 0
+        # The last session of which there are objects.
+        self.last_session = 0
         # Objects that may get a name, and those that no broker has made.
         self.uploads = self.upload_bytes = self.foreign = 0
+        # Objects of the time before a restore.
+        self.kept = self.kept_bytes = 0
         self.orphans: list[StoredObject] = []
         # Young orphans are no problem: a broker that stops may leave some.
         self.young = self.young_bytes = 0
@@ -108,9 +121,15 @@ class Check:
 
         Raises MetadataError and ObjectStoreError.
         """
+        yield from self.damage()
+        for one in self._unknown():
+            self.faults += 1
+            yield one
+
+    def damage(self) -> Iterator[Problem]:
+        """Check all that the catalog names; see `problems`."""
         self._list()
-        parts = (self._gaps(), self._wal(), self._packs(), self._entry_objects(), self._unknown())
-        for part in parts:
+        for part in (self._gaps(), self._wal(), self._packs(), self._entry_objects()):
             for one in part:
                 self.faults += 1
                 yield one
@@ -135,6 +154,7 @@ class Check:
             if is_ours(one.key):
                 self._listed[one.key] = one
                 self._total_bytes += one.size_bytes
+                self.last_session = max(self.last_session, session_of(one.key))
             else:
                 self.foreign += 1
         self._on_progress(0, self._total_bytes)
@@ -297,16 +317,23 @@ class Check:
 
     # --- the rest --------------------------------------------------------------------------
 
+    def leftovers(self) -> Iterator[Leftover]:
+        """Yield the objects that `damage` has found without a name; those of uploads count."""
+        listed, self._listed = self._listed, {}
+        return find_leftovers(
+            self._engine, self._store, self._threads, listed.values(), self._upload
+        )
+
     def _unknown(self) -> Iterator[Problem]:
         """Find the orphans; yield the nameless objects of sessions that there were not."""
-        listed, self._listed = self._listed, {}
-        for one in find_leftovers(
-            self._engine, self._store, self._threads, listed.values(), self._upload
-        ):
-            if one.is_unknown:
+        for one in self.leftovers():
+            if one.is_kept and not self._with_kept:
+                self.kept += 1
+                self.kept_bytes += one.object.size_bytes
+            elif one.is_unknown:
                 wrong = (
                     "nothing names the object, and the catalog has had no such session: it is an "
-                    "older copy, or another cluster uses the bucket"
+                    "older copy (see odradek cluster restore), or another cluster uses the bucket"
                 )
                 yield Problem(wrong, "perhaps records", one.object.key)
             elif one.object.modified_ms < self._orphans_before_ms:
@@ -353,9 +380,12 @@ def _entry_problem(fault: EntryFault, stored: dict[Partition, int]) -> Problem:
         key = f"entry {row.place} of the WAL"
     if run is None:
         return Problem(fault.wrong, fault.lost, key)
-    is_needed = run.partition in stored and stored[run.partition] < run.next_offset
-    lost = fault.lost if is_needed else _STORED
-    return Problem(fault.wrong, lost, key, offsets=(run.base_offset, run.next_offset))
+    begin = stored.get(run.partition, run.next_offset)
+    if begin >= run.next_offset:
+        offsets = (run.base_offset, run.next_offset)
+        return Problem(fault.wrong, _STORED, key, offsets=offsets)
+    offsets = (max(run.base_offset, begin), run.next_offset)
+    return Problem(fault.wrong, fault.lost, key, offsets=offsets)
 
 
 def _located(problem: Problem, key: Partition | None, names: dict[bytes, str]) -> Problem:

@@ -4,6 +4,8 @@
    note on garbage names then, and that is there afterwards, stays nameless: it is an orphan.
 2. An object of an open session may be an upload whose row follows.
 3. A request to store an object may end late: an orphan may appear after its session.
+4. A catalog that was restored from a copy lacks the names of objects that are newer. So nameless
+   objects of all sessions before the restore are kept, until an operator says otherwise.
 """
 
 from __future__ import annotations
@@ -28,10 +30,14 @@ _KEYS_AT_ONCE = 256
 
 
 class Leftover(NamedTuple):
-    """An object without a name; `is_unknown` if the catalog has never had its session."""
+    """An object without a name.
+
+    `is_unknown` if the catalog has never had its session, `is_kept` if that ended with a restore.
+    """
 
     object: StoredObject
     is_unknown: bool
+    is_kept: bool
 
 
 class _Place(NamedTuple):
@@ -43,6 +49,12 @@ class _Place(NamedTuple):
 def is_ours(key: str) -> bool:
     """Return whether brokers make such keys; the rest is somebody else's."""
     return key.startswith(_PROBE) or _KEY.fullmatch(key) is not None
+
+
+def session_of(key: str) -> int:
+    """Return the session whose broker has made an object, 0 if its key has none."""
+    place = _place(key)
+    return 0 if place is None else place.session
 
 
 def find_leftovers(
@@ -64,11 +76,12 @@ def find_leftovers(
         for one in some:
             if one.key not in remaining:
                 continue
-            place = _place(one.key)
-            if place is not None and place.session in sessions.open:
+            session = session_of(one.key)
+            if session in sessions.open:
                 on_upload(one)
             else:
-                yield Leftover(one, place is not None and place.session > sessions.last)
+                is_kept = 0 < session <= sessions.restored
+                yield Leftover(one, session > sessions.last, is_kept)
 
 
 def delete_orphans(engine: Engine, store: ObjectStore, orphans: Sequence[StoredObject]) -> None:

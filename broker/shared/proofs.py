@@ -25,6 +25,7 @@ from odradek.storage.objects.store import ObjectMissing, ObjectStore
 from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 
 RECORDS = "these records"
+ENTRY = "the records of the entry"
 _OWN_INDEX = "the object's own index, but no record"
 _LOST = {
     LOG: RECORDS,
@@ -223,7 +224,7 @@ def _end_fault(row: EntryRow, wrong: str) -> EntryFault:
 
 
 def _index_of_row_fault(row: EntryRow, error: DamagedEntry) -> EntryFault:
-    return EntryFault(row, None, f"in the catalog, {error}", "the records of the entry")
+    return EntryFault(row, None, f"in the catalog, {error}", ENTRY)
 
 
 def runs_of(row: EntryRow) -> list[Run]:
