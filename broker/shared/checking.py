@@ -196,7 +196,7 @@ class Check:
                 except DamagedEntry:
                     continue  # reported with the object, or the body
                 new = offsets_of(connection, {run.partition for run in runs} - stored.keys())
-                stored.update((key, max(one[:2])) for key, one in new.items())
+                stored.update((key, one.stored_offset) for key, one in new.items())
                 for run in runs:
                     if run.partition not in stored:  # its topic was deleted
                         continue

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.catalog.store import CatalogStore
-from odradek.broker.reassignment.handovers import Handovers
+from odradek.broker.reassignment.closing import Closing
 from odradek.broker.topics.following import FollowingTopics
 from odradek.cli.main import main
 
@@ -53,8 +53,8 @@ def _die_at(step: str) -> None:
 
 
 def _patch() -> None:
-    give_up, close = FollowingTopics.give_up, Handovers._close
-    hand_over, update = CatalogStore.hand_over, FollowingTopics._update
+    give_up, close = FollowingTopics.give_up, Closing.close
+    hand_over, update = CatalogStore.change_partitions, FollowingTopics._update
 
     def doomed_give_up(self: Any, *given: Any) -> Any:
         _die_at(BEFORE_GIVING_UP)
@@ -82,8 +82,8 @@ def _patch() -> None:
             _die_at(AFTER_OPENING)
 
     FollowingTopics.give_up = doomed_give_up  # type: ignore[method-assign]
-    Handovers._close = doomed_close  # type: ignore[method-assign]
-    CatalogStore.hand_over = doomed_hand_over  # type: ignore[method-assign]
+    Closing.close = doomed_close  # type: ignore[method-assign]
+    CatalogStore.change_partitions = doomed_hand_over  # type: ignore[method-assign]
     FollowingTopics._update = doomed_update  # type: ignore[method-assign]
 
 

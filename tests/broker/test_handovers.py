@@ -89,16 +89,16 @@ async def test_one_broker_has_the_log_whatever_the_catalog_answers(
         append(log, batch(b"a"), batch(b"b"))
         assert old.handovers is not None
         store: Any = old.store
-        really = store.hand_over
+        really = store.change_partitions
         if failure is not None:
-            store.hand_over = failure(really)
+            store.change_partitions = failure(really)
 
         await old.handovers.assign({(topic.topic_id, 0): new.node_id})
         if failure is refuse:
             await until(lambda: log.is_closed)
             await until(lambda: isinstance(partition(old), Log))
             assert not new.topics.leads(topic.topic_id, 0)
-            store.hand_over = really
+            store.change_partitions = really
         await until(lambda: isinstance(partition(new), Log))
         moved = partition(new)
         assert isinstance(moved, Log) and moved.log_end_offset == log.log_end_offset
