@@ -132,6 +132,9 @@ class ReadReplicas:
         Those that cannot be opened stay closed. `wanted` names the offset that a reader has
         reached in each.
         """
+        self._begun.set()
+        if self._task is None:
+            self._task = start_task("follow shared logs", self._run())
         missing, is_ahead = [], False
         for key, (one, offset) in wanted.items():
             log = self.find(key, _leader_of(one))
@@ -238,9 +241,6 @@ class ReadReplicas:
             self._counts.opened_replicas += 1
         for session, end in ends.items():
             self._positions[session] = min(self._positions.get(session, end), end)
-        self._begun.set()
-        if self._task is None:
-            self._task = start_task("follow shared logs", self._run())
         return again
 
     # --- following -------------------------------------------------------------------------------
@@ -255,9 +255,10 @@ class ReadReplicas:
                 looked_s = self._loop.time()
                 await self._try(self._look_at_rows())
                 await self._try(self._remove_files())
-            if not self._replicas:
+            if not self._replicas and not self._opening:
                 self._begun.clear()
                 self._positions.clear()
+                self.obstacle.end()  # nobody asks any more
 
     async def _follow(self) -> None:
         """Append all that the leaders have committed."""

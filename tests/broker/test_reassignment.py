@@ -215,7 +215,7 @@ async def test_files_of_a_moved_log_are_removed_at_the_next_start(
             async def crash(gone: object) -> None:
                 pass
 
-            old.handovers._remove = crash  # type: ignore[method-assign, assignment]
+            old.handovers._closing.remove = crash  # type: ignore[method-assign, assignment]
             await assign(old, log, 1)
             await until(lambda: brokers[0].topics.leads(topic.topic_id, log.partition))
         finally:

@@ -124,6 +124,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.call_at(run_s, run)
         return answered
 
+    def end_threads(self) -> None:
+        """There are none: executors call functions in the loop."""
+
     # --- the parts that a loop of the operating system has -------------------------------------
 
     def _run_once(self) -> None:

@@ -72,6 +72,7 @@ def play(
 def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
     """Play a scene in a world."""
     history = _play(world, scene)
+    world.loop.end_threads()
     _collect_the_dead()
     return history
 

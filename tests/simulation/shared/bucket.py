@@ -38,6 +38,17 @@ _AWAY_S = 0.3
 _LATE_MAX_S = 4.0
 
 
+class BucketOfReplicas:
+    """The bucket as replicas read it: their leaders free objects, and replicas are built again."""
+
+    def __init__(self, bucket: SimulatedBucket) -> None:
+        self._bucket = bucket
+
+    def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
+        """Read a part of an object."""
+        return self._bucket.read_range_if_there(key, position, size_bytes)
+
+
 class SimulatedBucket:
     """Objects in a dict; threads of brokers ask for them. See ObjectStore."""
 
@@ -88,14 +99,18 @@ class SimulatedBucket:
         return self._request(lambda: self._object(key))
 
     def read_range(self, key: str, position: int, size_bytes: int) -> bytes:
-        """Read a part of an object."""
+        """Read a part of an object; note that it is missing."""
         try:
-            found = self._request(lambda: self._object(key))
+            return self.read_range_if_there(key, position, size_bytes)
         except ObjectMissing:
             self._history.troubles.append(
                 f"garbage: {key} is not there, {self._loop.current.name} reads it"
             )
             raise
+
+    def read_range_if_there(self, key: str, position: int, size_bytes: int) -> bytes:
+        """Read a part of an object, which another broker may have freed."""
+        found = self._request(lambda: self._object(key))
         if position + size_bytes > len(found):
             raise ObjectDamaged(key)
         return found[position : position + size_bytes]

@@ -6,6 +6,7 @@ A thread belongs to a process, and stands still or ends with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -47,6 +48,14 @@ class ThreadedNetwork(Network):
         thread = SimulatedThread(body)
         self._threads.append(thread)
         self.call_soon(self._resume, thread)
+
+    def end_threads(self) -> None:
+        """End the threads that are left: nothing frees what a thread that waits refers to."""
+        for thread in self._threads:
+            thread.parent = getcurrent()
+            with contextlib.suppress(BaseException):  # its last steps fail without a loop
+                thread.throw(GreenletExit())
+        self._threads.clear()
 
     def wait(self, seconds: float) -> None:
         """Let a thread wait; the loop goes on meanwhile."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,8 @@ from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared import bucket as buckets
 from odradek.broker.shared import janitor, sharing
 from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.building import Builder
+from odradek.broker.shared.replicas import ReadReplicas
 from odradek.broker.wal.entries import read_index
 from odradek.cleaner.runtime import pool
 from odradek.cleaner.runtime.pool import CleanerPool
@@ -31,7 +34,7 @@ from odradek.storage.objects.store import StoreUnavailable
 from tests.simulation.cluster.history import Place
 from tests.simulation.cluster.world import SETTINGS, Machine, World
 from tests.simulation.crashfs import CrashFileSystem
-from tests.simulation.shared.bucket import SimulatedBucket, named_keys
+from tests.simulation.shared.bucket import BucketOfReplicas, SimulatedBucket, named_keys
 from tests.simulation.shared.threads import SimulatedEvent, ThreadedNetwork
 
 _JANITOR_S = 1.0
@@ -143,12 +146,19 @@ class SharedWorld(World):
             make_cache(cache, create, self._cache_bytes, *rest)
             cache._ahead_max = 0
 
+        def replicas(bucket: Bucket, home: Any, builder: Builder, *rest: Any) -> ReadReplicas:
+            of_replicas: Any = BucketOfReplicas(self.bucket)
+            builder._store = store(of_replicas, 1_000, sleep=partial(pause, bucket))
+            parts: Any = SimpleNamespace(store=builder._store, reads=bucket.reads)
+            return ReadReplicas(parts, home, builder, *rest)
+
         with super().simulated(), contextlib.ExitStack() as stack:
             for target, name, value in (
                 (buckets, "open_store", lambda *_: self.bucket),
                 (buckets, "RetryingStore", store),
                 (Bucket, "_pause", pause),
                 (sharing, "CachedFiles", files),
+                (sharing, "ReadReplicas", replicas),
                 (janitor, "_LOOK_S", _JANITOR_S),
                 (block_cache, "threading", loop.module()),
                 (BlockCache, "__init__", small_cache),
