@@ -149,7 +149,7 @@ async def _prepare(fetch: _Fetch) -> None:
 
 
 def _begin(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answer at once, or return what is to be waited for."""
+    """Answer at once, or return the answer to wait for."""
     services, request = fetch.services, fetch.request
     fresh, idle = _look(fetch)
     unknown: list[Planned] = []

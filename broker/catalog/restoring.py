@@ -12,8 +12,8 @@ The copy would give numbers away that the lost catalog has given away since:
 So all of them begin far above those of the copy: a million sessions are one in each second for
 eleven days. All sessions are closed with that, in one transaction, and no partition has a leader.
 
-The transaction also takes out what cannot be served: each log keeps one range of its offsets, and
-the WAL has no batches after that.
+The transaction also removes the parts of logs that are lost: each log keeps one range of its
+offsets, and the WAL has no batches after that.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """The changes that let a catalog name only what there is.
+    """The changes by which a catalog names only objects that exist.
 
     `kept` has the logs that are cut. Entries of the WAL are dropped or replaced by their places; a
     replacement that is an object is that of the new session, with its index as the sequence.

@@ -1,4 +1,4 @@
-"""Finds in one log what a fetch answers beside the batches."""
+"""Finds in one log the parts of an answer that go with the batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Closes logs that are to be served otherwise, and learns what the catalog has made of that.
+"""Closes logs before their partitions change leader or storage, and learns the outcome.
 
-Between the closing and the outcome no one serves the partitions: memory follows no change, and the
-log is opened again by whoever is to lead it then.
+Between the two no broker serves the partitions, and memory follows no change. The leader that the
+catalog then names opens the logs.
 """
 
 from __future__ import annotations

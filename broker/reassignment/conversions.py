@@ -4,7 +4,7 @@
     close      requests are refused as by a broker that does not lead the partition
     finish     the rest is copied, a few MiB
     commit     the catalog has the rows of segments, and no host; or a host, and no rows
-    open       the leader serves the log from there, and removes what was before
+    open       the leader serves the log from there, and removes the former files
 
 When a disk, the bucket or the catalog refuses, the leader opens the log again as it was, and tries
 later.

@@ -33,7 +33,7 @@ Change = Callable[[Connection], Sequence[Partition]]
 """Changes the catalog; returns the partitions that it has changed."""
 
 _READ_BYTES = 4 << 20
-# What is left when a log is closed.
+# The rest of a log that is copied after it was closed.
 REST_BYTES = 8 << 20
 # More rounds do not help: producers are as fast as the bucket.
 ROUNDS_MAX = 50

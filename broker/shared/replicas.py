@@ -1,7 +1,7 @@
 """Replicas of shared partitions that other brokers lead, for consumers that are close (KIP-392).
 
     opened    built from the bucket and the catalog, as a leader's log is, when a consumer asks
-    followed  gets what the leaders' WALs commit, while consumers read it
+    followed  gets the commits of the leaders' WALs, while consumers read it
     retired   nobody reads it, it has another leader, or that has cleaned it: the next consumer
               has it opened again
 
@@ -74,7 +74,7 @@ class Waiting(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Replica:
-    """A log, the leader that it follows, and what the catalog had of it."""
+    """A log, the leader that it follows, and its rows at the opening."""
 
     log: Log
     leader: Leader
@@ -310,7 +310,7 @@ class ReadReplicas:
                 self._waiting.stable(log)
 
     async def _look_at_rows(self) -> None:
-        """Follow log start offsets; retire what is not used or has got other segments."""
+        """Follow log start offsets; retire logs that are not used or have other segments."""
         keys = list(self._replicas)
         offsets, ranges = await self._line.read(
             lambda connection: (offsets_of(connection, keys), segment_ranges(connection, keys))
@@ -333,7 +333,7 @@ class ReadReplicas:
         if start <= found.log.high_watermark:
             found.log.advance_start_offset(start)
         if found.grown_bytes > _GROWTH_MAX_BYTES:
-            return "the bucket has what it has got"
+            return "it has grown much, and the bucket has that by now"
         is_used = self._waiting.has(found.log) or self._loop.time() - found.used_s <= _UNUSED_S
         return None if is_used else "nobody reads it"
 

@@ -1,7 +1,8 @@
 """Partitions whose cleaning failed, and when each is tried again.
 
 The entry that is shown also decides: a partition is left alone until `retry_at_ms`, and tried
-then, however dirty it is. Each failure in a row doubles the wait, up to an hour.
+then, however dirty it is. Each failure in a row doubles the wait, up to an hour, but those of a
+bucket.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from odradek.cleaner.rules.facts import LogFacts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
 from odradek.config.topic import TopicConfig
 from odradek.storage.checkpoints import TopicPartition
-from odradek.storage.errors import CorruptFile, DiskFailure
+from odradek.storage.errors import BucketFailure, CorruptFile, DiskFailure
 from odradek.storage.log import Log
 
 RETRY_MIN_MS = 15_000  # Kafka's log.cleaner.backoff.ms
@@ -87,8 +88,10 @@ class Quarantine:
         return key in self._entries
 
     def all(self) -> tuple[Quarantined, ...]:
-        """Return every current entry."""
-        return tuple(entry.current for entry in self._entries.values())
+        """Return every current entry; a log that is not served here any more has none."""
+        return tuple(
+            entry.current for entry in self._entries.values() if not entry.log.is_closed
+        )
 
     def of(self, log: Log) -> Quarantined | None:
         """Return a log's entry; another log of the same name has no entry."""
@@ -100,7 +103,9 @@ class Quarantine:
         key = log.topic, log.partition
         before = self.of(log)
         failures = before.failures + 1 if before else 1
-        wait_ms = min(RETRY_MIN_MS << min(failures - 1, _DOUBLINGS_MAX), RETRY_MAX_MS)
+        # A bucket that was away for a while says nothing about the log.
+        doublings = 0 if isinstance(error, BucketFailure) else min(failures - 1, _DOUBLINGS_MAX)
+        wait_ms = min(RETRY_MIN_MS << doublings, RETRY_MAX_MS)
         damage = error if isinstance(error, CorruptFile) else None
         entry = Quarantined(
             topic=log.topic,

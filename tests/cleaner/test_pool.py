@@ -28,7 +28,7 @@ from odradek.cleaner.runtime.worker import Rest
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
 from odradek.storage.directory import LogDirectory
-from odradek.storage.errors import DiskFailure
+from odradek.storage.errors import BucketFailure, DiskFailure, NotLeader
 from odradek.storage.log import Log
 from odradek.storage.real_files import RealFile, RealFileSystem
 from odradek.storage.segment import CLEANED, LOG
@@ -210,6 +210,27 @@ def test_quarantine_lasts_longer_each_time_until_a_success(broker: Broker) -> No
     scheduler.progress.end(running)
     assert scheduler.progress.quarantined == ()
     assert broker.checkpoint(log) == result.end_offset
+
+
+def test_a_bucket_that_is_away_does_not_lengthen_the_quarantine(broker: Broker) -> None:
+    broker.add_log("a")
+    scheduler = new_scheduler(broker)
+    for failures in (1, 2, 3):
+        scheduler.fail(take(scheduler), BucketFailure("it is away"))
+        (entry,) = scheduler.progress.quarantined
+        assert (entry.failures, entry.retry_at_ms) == (
+            failures, broker.world.now_ms + RETRY_MIN_MS,
+        )  # fmt: skip
+        broker.world.now_ms += RETRY_MIN_MS
+
+
+def test_a_log_that_another_broker_leads_now_has_no_quarantine(broker: Broker) -> None:
+    log = broker.add_log("a")
+    scheduler = new_scheduler(broker)
+    scheduler.fail(take(scheduler), BucketFailure("the session of this broker is closed"))
+    assert len(scheduler.progress.quarantined) == 1
+    log.failure = NotLeader("it is led by another broker")
+    assert scheduler.progress.quarantined == ()
 
 
 def test_a_new_configuration_ends_the_quarantine(broker: Broker) -> None:
