@@ -22,6 +22,7 @@ from odradek.broker.reassignment.closing import Closing, Store
 from odradek.broker.reassignment.local_copy import LocalCopy
 from odradek.broker.reassignment.parts import Parts
 from odradek.broker.shared.bucket_copy import BucketCopy
+from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.sharing import Sharing
 from odradek.config.object_store import LOCAL, OBJECT
 from odradek.storage.errors import BucketFailure, StorageError
@@ -45,8 +46,9 @@ class Conversions:
         self._brokers, self._topics = broker.brokers, broker.topics
         self._changes, self._cleaner, self._moves = broker.changes, broker.cleaner, broker.moves
         self._task: asyncio.Task[None] | None = None
-        # The last error, "" after a success.
-        self.trouble = ""
+        # The logs that could not be brought over, and when each is tried again.
+        self._failed: dict[Log, float] = {}
+        self._obstacle = Obstacle(logger, "change the storage of a partition")
 
     def start(self) -> None:
         """Begin to look now and then."""
@@ -60,29 +62,33 @@ class Conversions:
 
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
-        return [f"the storage of partitions stays: {self.trouble}"] if self.trouble else []
+        reason = self._obstacle.reason
+        return [f"the storage of partitions stays: {reason}"] if reason else []
 
     # --- parts ------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_LOOK_S)
-            while (log := next(self._due(), None)) is not None:
+            while (log := next(self._due(loop.time()), None)) is not None:
+                # Others have their turns before it is tried again.
+                self._failed[log] = loop.time() + _RETRY_S
                 try:
-                    is_done = await self._convert(log)
-                    self.trouble = ""
-                except (StorageError, ObjectStoreError) as error:
-                    is_done, self.trouble = False, f"{log.name}: {error}"
-                    logger.error("could not change the storage log=%s: %s", log.name, error)
-                if not is_done:
-                    await asyncio.sleep(_RETRY_S)
-            self.trouble = ""
+                    if await self._convert(log):
+                        del self._failed[log]
+                except Exception as error:  # The root of a task: the next try may succeed.
+                    self._obstacle.note(error)
+            self._failed = {log: at for log, at in self._failed.items() if self._is_due(log)}
+            if not self._failed:
+                self._obstacle.end()
 
-    def _due(self) -> Iterator[Log]:
+    def _due(self, now_s: float) -> Iterator[Log]:
         for topic in self._topics:
             is_object = topic.config.odradek_storage == OBJECT
             for log in topic.logs:
-                if log.is_shared != is_object and self._is_due(log):
+                is_its_turn = self._failed.get(log, now_s) <= now_s
+                if log.is_shared != is_object and is_its_turn and self._is_due(log):
                     yield log
 
     def _is_due(self, log: Log) -> bool:
@@ -97,14 +103,12 @@ class Conversions:
             if log.is_shared
             else self._sharing.copy_to_bucket(log)
         )
-        outcome = None
+        outcome: bool | None = False
         try:
             await self._cleaner.pause_and_wait(log.topic, log.partition)
             await copy.copy()
+            outcome = None  # an error may come after the commit
             outcome = await self._changes.run(lambda: self._exchange(log, copy))
-        except (StorageError, ObjectStoreError):
-            outcome = False
-            raise
         finally:
             self._cleaner.resume(log.topic, log.partition)
             await copy.discard(is_needed=outcome is not False)
@@ -118,15 +122,15 @@ class Conversions:
         if not self._is_due(log):  # its topic was deleted, or it moves
             return False
         loop, key = asyncio.get_running_loop(), (log.topic_id, log.partition)
-        begun_s, is_known, failure = loop.time(), True, None
+        if log.is_shared:  # an upload may take long
+            await self._sharing.uploads.release([key])
+        begun_s, is_known = loop.time(), True
         # From here to the outcome memory follows no change: it would open the log again.
         self._topics.give_up([log])
         epochs = {} if log.is_shared else {log: log.leader_epoch + 1}
         closed = await self._closing.close([log], epochs)
         if log in closed:
-            if log.is_shared:
-                await self._sharing.uploads.release([key])
-            else:
+            if not log.is_shared:
                 self._topics.note_left({key: closed[log]})
             try:
                 change = await asyncio.wait_for(
@@ -136,13 +140,11 @@ class Conversions:
                     self._topics.note_left({key: copy.left})
                 is_known = await self._closing.commit(change)
             except (StorageError, ObjectStoreError) as error:
-                failure = error
+                self._obstacle.note(error)
             except TimeoutError:
-                failure = BucketFailure("the rest of the log was not copied in time")
+                self._obstacle.note(BucketFailure(f"{log.name}: the rest takes too long to copy"))
         if not self._topics.has_resigned:
             await self._topics.restore()
-        if failure is not None:
-            raise failure
         if not is_known:
             return None
         leader = self._topics.leader_of(*key)

@@ -86,6 +86,7 @@ class Admin:
     directories: Sequence[LogDirectory]
     security: Security
     brokers: Brokers
+    replicas: None = None  # no topic is in a bucket
 
     @property
     def node_id(self) -> int:

@@ -88,6 +88,7 @@ def shared() -> SharedFacts:
         entries=(Times().counts, 0),
         pending_bytes=0,
         unstored_bytes=0,
+        replicas=0,
         cache=CacheFacts(CacheCounters(), 0, 0),
         pending_bytes_max=0,
         unstored_bytes_max=0,
