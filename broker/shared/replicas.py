@@ -265,9 +265,9 @@ class ReadReplicas:
         async with self._turn:
             while True:
                 ends, rows = await self._line.read(partial(_news, positions=self._positions))
+                self._check_gaps(ends, rows)
                 if not rows:
                     return
-                self._check_gaps(ends, rows)
                 wanted = {key: one.log.log_end_offset for key, one in self._replicas.items()}
                 async for some in read_entries(
                     self._line, self._bucket.store, self._bucket.reads, rows, wanted
@@ -280,13 +280,14 @@ class ReadReplicas:
 
     def _check_gaps(self, ends: Mapping[int, int], rows: Sequence[EntryRow]) -> None:
         """Open all logs again if the WAL has forgotten an entry that was not looked at."""
-        next_sequences = {one: self._positions.get(one, 0) for one in ends}
-        for row in rows:
-            if row.sequence != next_sequences[row.session]:
+        for session, end in ends.items():
+            begin = self._positions.get(session, 0)
+            count = max(min(end - begin, _ENTRIES_AT_ONCE), 0)
+            found = [row.sequence for row in rows if row.session == session]
+            if found[:count] != list(range(begin, begin + count)):
+                self._positions[session] = end
                 for one in list(self._replicas.values()):
                     self.retire(one.log, "the WAL has forgotten a part")
-                return
-            next_sequences[row.session] += 1
 
     def _append(self, run: Run, batches: Batches) -> None:
         found = self._replicas.get(run.partition)

@@ -257,6 +257,23 @@ async def test_a_replica_follows_the_segments_of_its_leader(tmp_path: Path, poli
 
 
 @on_uvloop
+async def test_a_replica_has_the_records_that_the_wal_has_forgotten_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, RACKS, EAGER) as brokers:
+        leader, closest = await begin(brokers)
+        rack = closest.brokers.own.rack or ""
+        await produce(leader, keyed(b"k", b"0"))
+        assert (await fetch(closest, rack=rack)).high_watermark == 1
+        assert closest.replicas is not None
+        async with closest.replicas._turn:  # it does not look at the WAL meanwhile
+            await produce(leader, keyed(b"k", b"1"))
+            await stored(leader)
+            await free(leader)
+        await fetched(lambda: fetch(closest, rack=rack), lambda found: found.high_watermark == 2)
+
+
+@on_uvloop
 async def test_a_replica_follows_the_next_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
         leader, closest = await begin(brokers)
