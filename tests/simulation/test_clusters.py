@@ -80,7 +80,7 @@ def forget_sequences(patch: pytest.MonkeyPatch) -> None:
 
 def forget_aborted(patch: pytest.MonkeyPatch) -> None:
     """A fetch does not name aborted transactions."""
-    patch.setattr(plans, "_find_aborted", lambda log, offset, found: [])
+    patch.setattr(plans, "find_aborted", lambda log, offset, found: [])
 
 
 def write_no_markers(patch: pytest.MonkeyPatch) -> None:
