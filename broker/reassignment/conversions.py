@@ -21,7 +21,7 @@ from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.reassignment.closing import Closing, Store
 from odradek.broker.reassignment.local_copy import LocalCopy
 from odradek.broker.reassignment.parts import Parts
-from odradek.broker.shared.bucket_copy import BucketCopy
+from odradek.broker.shared.log_copy import LogCopy
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.sharing import Sharing
 from odradek.config.object_store import LOCAL, OBJECT
@@ -39,11 +39,9 @@ _PATIENCE_S = 5.0
 class Conversions:
     """Owned by the event loop."""
 
-    def __init__(
-        self, broker: Parts, store: Store, sharing: Sharing
-    ) -> None:
+    def __init__(self, broker: Parts, store: Store, sharing: Sharing) -> None:
         self._broker, self._sharing, self._closing = broker, sharing, Closing(broker, store)
-        self._brokers, self._topics = broker.brokers, broker.topics
+        self._own_id, self._topics = broker.brokers.own.node_id, broker.topics
         self._changes, self._cleaner, self._moves = broker.changes, broker.cleaner, broker.moves
         self._task: asyncio.Task[None] | None = None
         # The logs that could not be brought over, and when each is tried again.
@@ -98,7 +96,7 @@ class Conversions:
 
     async def _convert(self, log: Log) -> bool:
         """Bring a log to the other storage; return whether it is there."""
-        copy: BucketCopy | LocalCopy = (
+        copy: LogCopy = (
             LocalCopy(self._broker, self._sharing.engine, log)
             if log.is_shared
             else self._sharing.copy_to_bucket(log)
@@ -114,7 +112,7 @@ class Conversions:
             await copy.discard(is_needed=outcome is not False)
         return bool(outcome)
 
-    async def _exchange(self, log: Log, copy: BucketCopy | LocalCopy) -> bool | None:
+    async def _exchange(self, log: Log, copy: LogCopy) -> bool | None:
         """Close a log, and let the other storage have it, within a change.
 
         Returns whether it does, None if that is not known.
@@ -133,10 +131,9 @@ class Conversions:
             if not log.is_shared:
                 self._topics.note_left({key: closed[log]})
             try:
-                change = await asyncio.wait_for(
-                    copy.finish(self._brokers.own.node_id, closed[log]), _PATIENCE_S
-                )
-                if isinstance(copy, LocalCopy) and copy.left is not None:
+                finishing = copy.finish(self._own_id, closed[log])
+                change = await asyncio.wait_for(finishing, _PATIENCE_S)
+                if copy.left is not None:
                     self._topics.note_left({key: copy.left})
                 is_known = await self._closing.commit(change)
             except (StorageError, ObjectStoreError) as error:

@@ -11,13 +11,13 @@ the batches are those of the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from functools import partial
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.catalog.storages import share_partition
-from odradek.broker.ids import Partition
-from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared.log_copy import Change, LogCopy
 from odradek.broker.shared.packing import Part
 from odradek.broker.shared.tails import SEGMENT_BYTES_MAX
 from odradek.broker.shared.uploads import Uploads
@@ -25,22 +25,12 @@ from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.copying import append_copied
 from odradek.storage.log import Log
-from odradek.storage.readable_log import LogIdentity
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import Segment
 
-Change = Callable[[Connection], Sequence[Partition]]
-"""Changes the catalog; returns the partitions that it has changed."""
 
-_READ_BYTES = 4 << 20
-# The rest of a log that is copied after it was closed.
-REST_BYTES = 8 << 20
-# More rounds do not help: producers are as fast as the bucket.
-ROUNDS_MAX = 50
-
-
-class BucketCopy:
-    """Owned by the event loop. Its methods raise StorageError and ObjectStoreError."""
+class BucketCopy(LogCopy):
+    """See LogCopy."""
 
     def __init__(
         self,
@@ -51,108 +41,88 @@ class BucketCopy:
         now_ms: Callable[[], int],
     ) -> None:
         """`adopt` lets the file of an uploaded segment be dropped from the disk, in a thread."""
-        self._log, self._home, self._uploads = log, home, uploads
-        self._adopt, self._now_ms = adopt, now_ms
-        self._key: Partition = (log.topic_id, log.partition)
+        super().__init__(log, now_ms)
+        self._home, self._uploads, self._adopt = home, uploads, adopt
         self._copy: Log | None = None
-        self.rows: list[SegmentRow] = []
-
-    @property
-    def copied_bytes(self) -> int:
-        """The bytes of the batches that are in the bucket or in the copy."""
-        return 0 if self._copy is None else self._copy.size_bytes
-
-    async def copy(self) -> None:
-        """Upload nearly all of the log, which takes appends meanwhile."""
-        for _ in range(ROUNDS_MAX):
-            begin = self._end_offset()
-            await self._copy_up_to(self._log.log_end_offset)
-            if self._log.size_bytes - self.copied_bytes <= REST_BYTES or (
-                begin == self._end_offset()
-            ):
-                return
+        self._rows: list[SegmentRow] = []
 
     async def finish(self, own_id: int, left: LeftLog) -> Change:
-        """Upload the rest of the log, which is closed; return the change of the catalog."""
+        """Upload the rest of the log; return the change of the catalog."""
         log, end_offset = self._log, self._log.log_end_offset
-        await self._copy_up_to(end_offset)
-        copy = await self._begun()
+        await self._end_as_the_log()
+        copy = self._begun
         if copy.size_bytes:
             copy.log_end_offset = end_offset  # compaction has left nothing in between
             await asyncio.to_thread(copy.roll, self._now_ms(), "the log is closed")
             await self._upload_sealed()
-        elif copy.log_end_offset < end_offset:
-            copy = await self._begin_at(end_offset)
         # The log knows producers whose batches were compacted away; the copy does not.
         end = Part(self._key, log, copy.active, end_offset, log.epochs, is_open=True)
-        self.rows += await self._uploads.pack([end])
+        self._rows += await self._uploads.pack([end])
         return partial(
             share_partition, own_id=own_id, partition=self._key, left=left,
-            end_offset=end_offset, rows=self.rows,
+            end_offset=end_offset, rows=self._rows,
         )  # fmt: skip
 
     async def discard(self, *, is_needed: bool) -> None:
         """Remove the copy; the objects, too, if the partition has stayed local."""
         if self._copy is not None:
             await asyncio.to_thread(self._home.discard, [self._copy])
-        if not is_needed and self.rows:
-            await self._uploads.drop(self.rows)
+        if not is_needed and self._rows:
+            await self._uploads.drop(self._rows)
 
-    def _end_offset(self) -> int:
-        return -1 if self._copy is None else self._copy.log_end_offset
+    # --- parts ------------------------------------------------------------------------------
 
-    async def _begun(self) -> Log:
-        return self._copy or await self._begin_at(self._log.segments[0].base_offset)
-
-    async def _begin_at(self, offset: int) -> Log:
-        log = self._log
-        identity = LogIdentity(log.topic, log.partition, log.topic_id)
-        await asyncio.to_thread(self._home.begin_directory, log.topic, log.partition)
-        self._copy = await asyncio.to_thread(
-            self._home.load_log, identity, log.config, offset, self._now_ms()
-        )
+    @property
+    def _begun(self) -> Log:
+        assert self._copy is not None, "it was begun"
         return self._copy
 
-    async def _copy_up_to(self, end_offset: int) -> None:
-        copy = await self._begun()
-        while copy.log_end_offset < end_offset:
-            if not await asyncio.to_thread(self._append, copy, end_offset):
-                return
+    @property
+    def _end_offset(self) -> int:
+        return self._begun.log_end_offset
+
+    @property
+    def _size_bytes(self) -> int:
+        return self._begun.size_bytes
+
+    @property
+    def _stored_offset(self) -> int:
+        return self._rows[-1].next_offset if self._rows else 0
+
+    async def _begin_at(self, offset: int) -> None:
+        log, home = self._log, self._home
+        await asyncio.to_thread(home.begin_directory, log.topic, log.partition)
+        self._copy = await asyncio.to_thread(
+            home.load_log, self._identity, log.config, offset, self._now_ms()
+        )
+
+    async def _go_on(self, end_offset: int) -> None:
+        while await asyncio.to_thread(self._append, end_offset):
             await self._upload_sealed()
 
-    def _append(self, copy: Log, end_offset: int) -> bool:
-        """Append some batches; return False if there are none. It waits, in a thread."""
-        now_ms = self._now_ms()
-        while copy.log_end_offset < end_offset:
-            found = self._log.read(
-                max(copy.log_end_offset, self._log.log_start_offset),
-                _READ_BYTES,
-                at_least_one=True,
-            )
-            if found is None:
-                return False
-            data = memoryview(found.read())
+    def _append(self, end_offset: int) -> bool:
+        """Append batches up to a segment's end; return False if there are no more.
+
+        It waits, in a thread.
+        """
+        copy, now_ms = self._begun, self._now_ms()
+        while (found := self._read(end_offset)) is not None:
+            data = memoryview(found)
             for position, header in whole_batches(data):
                 if header.base_offset >= copy.log_end_offset:
                     if copy.active.size_bytes >= SEGMENT_BYTES_MAX:
                         copy.roll(now_ms, "the size of an object")
                     batch = data[position : position + header.size_bytes]
                     append_copied(copy, header, batch, now_ms)
-            if len(copy.segments) > 1 and copy.segments[-2].base_offset >= self._stored_offset:
+            if copy.active.base_offset > self._stored_offset and len(copy.segments) > 1:
                 return True
-        return True
-
-    @property
-    def _stored_offset(self) -> int:
-        return self.rows[-1].next_offset if self.rows else 0
+        return False
 
     async def _upload_sealed(self) -> None:
-        copy = self._copy
-        assert copy is not None
-        for segment, following in zip(copy.segments, copy.segments[1:], strict=False):
-            if following.base_offset > self._stored_offset:
-                part = Part(
-                    self._key, copy, segment, following.base_offset, copy.epochs, is_open=False
-                )
-                self.rows += await self._uploads.pack([part])
-                await asyncio.to_thread(self._adopt, segment, self.rows[-1])
+        copy = self._begun
+        for segment, following in itertools.pairwise(copy.segments):
+            end_offset = following.base_offset
+            if end_offset > self._stored_offset:
+                part = Part(self._key, copy, segment, end_offset, copy.epochs, is_open=False)
+                self._rows += await self._uploads.pack([part])
+                await asyncio.to_thread(self._adopt, segment, self._rows[-1])

@@ -14,6 +14,7 @@ from confluent_kafka import Message, Producer
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.reassignment import conversions
+from odradek.broker.reassignment.closing import Closing
 from odradek.broker.reassignment.local_copy import LocalCopy
 from odradek.broker.shared.bucket_copy import BucketCopy
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -303,7 +304,7 @@ async def test_files_that_a_crash_left_behind_are_removed_at_the_next_start(
         async def keep(self: Any, closed: Any) -> None:
             pass
 
-        monkeypatch.setattr(conversions.Closing, "remove", keep)
+        monkeypatch.setattr(Closing, "remove", keep)
         await set_storage(one, "object")
         await until(lambda: is_in(one, "object"))
         directory = local.directory
