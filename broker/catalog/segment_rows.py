@@ -23,13 +23,13 @@ the deletion of a topic; each runs before such a transaction or after it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.broker.catalog import garbage_rows
 from odradek.broker.catalog.engines import Engine
-from odradek.broker.catalog.garbage_rows import note_garbage, note_garbage_of_topic
+from odradek.broker.catalog.garbage_rows import note_garbage, note_garbage_of
 from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.errors import MetadataError
@@ -256,8 +256,12 @@ def insert_segments(connection: Connection, rows: Iterable[SegmentRow]) -> None:
 def remove_topics(connection: Connection, engine: Engine, topic_ids: Iterable[bytes]) -> None:
     """Remove the rows of topics; part of the transaction that deletes them."""
     for topic_id in topic_ids:
-        note_garbage_of_topic(connection, engine, topic_id)
-        connection.execute("DELETE FROM segment WHERE topic_id = ?", (topic_id,))
+        _remove(connection, engine, "topic_id = ?", (topic_id,))
+
+
+def remove_segments(connection: Connection, engine: Engine, partition: Partition) -> None:
+    """Remove the rows of a partition; part of the transaction in which it becomes local."""
+    _remove(connection, engine, "topic_id = ? AND number = ?", partition)
 
 
 def segments_of(
@@ -295,6 +299,13 @@ def offsets_of(
         partitions,
     )
     return {(bytes(topic_id), number): Offsets(*rest) for topic_id, number, *rest in rows}
+
+
+def _remove(
+    connection: Connection, engine: Engine, condition: str, values: Sequence[Value]
+) -> None:
+    note_garbage_of(connection, engine, condition, values)
+    connection.execute(f"DELETE FROM segment WHERE {condition}", values)
 
 
 def _check_led(

@@ -6,12 +6,10 @@ closed by its leader, in whose session this is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from odradek.broker.catalog.engines import Engine
-from odradek.broker.catalog.garbage_rows import note_garbage
-from odradek.broker.catalog.segment_rows import SegmentRow, insert_segments
+from odradek.broker.catalog.segment_rows import SegmentRow, insert_segments, remove_segments
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER
 from odradek.broker.metadata.statements import Connection
@@ -67,10 +65,5 @@ def unshare_partition(
     )  # fmt: skip
     if not found:
         return []
-    unnamed = Counter[str]()
-    of_partition = " FROM segment WHERE topic_id = ? AND number = ?"
-    for key, size in connection.execute("SELECT key, size_bytes" + of_partition, partition):
-        unnamed[key] += size
-    connection.execute("DELETE" + of_partition, partition)
-    note_garbage(connection, engine, unnamed)
+    remove_segments(connection, engine, partition)
     return [partition]
