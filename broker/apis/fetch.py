@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
-from odradek.broker.fetch.closest import missing_replicas
+from odradek.broker.fetch.closest import Missing, missing_replicas
 from odradek.broker.fetch.counting import count_fetch
 from odradek.broker.fetch.disk import read_all, warm
 from odradek.broker.fetch.permissions import denied_topics
@@ -47,9 +47,7 @@ from odradek.broker.fetch.sessions import (
 )
 from odradek.broker.fetch.wanted import wanted_partitions
 from odradek.broker.handlers import Patient
-from odradek.broker.ids import Partition
 from odradek.broker.services import Services
-from odradek.broker.topics.states import Wanted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import body_bytes
 from odradek.protocol.messages.fetch import (
@@ -127,25 +125,25 @@ def handle(
             partitions.values(),
             is_follower=fetch.reading.is_follower,
         )
-    answer = _prepare_first(fetch) if fetch.reading.rack and _missing(fetch) else _begin(fetch)
+    missing = _missing(fetch) if fetch.reading.rack else {}
+    answer = _prepare_first(fetch, missing) if missing else _begin(fetch)
     return answer if isinstance(answer, FetchResponse) else Patient(answer, fetch.hurry)
 
 
-async def _prepare_first(fetch: _Fetch) -> FetchResponse:
+async def _prepare_first(fetch: _Fetch, missing: Missing) -> FetchResponse:
     """Open the logs of other leaders, then serve the request."""
-    await _prepare(fetch)
+    await _prepare(fetch, missing)
     answer = _begin(fetch)
     return answer if isinstance(answer, FetchResponse) else await answer
 
 
-def _missing(fetch: _Fetch) -> dict[Partition, tuple[Wanted, int]]:
+def _missing(fetch: _Fetch) -> Missing:
     return missing_replicas(fetch.services, fetch.reading, _look(fetch)[0])
 
 
-async def _prepare(fetch: _Fetch) -> None:
-    replicas = fetch.services.replicas
-    if replicas is not None and (missing := _missing(fetch)):
-        await replicas.prepare(missing)
+async def _prepare(fetch: _Fetch, missing: Missing) -> None:
+    if missing and fetch.services.replicas is not None:
+        await fetch.services.replicas.prepare(missing)
 
 
 def _begin(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse]:
@@ -261,7 +259,7 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     finally:
         purgatory.cancel(delayed)
     if fetch.reading.rack:
-        await _prepare(fetch)
+        await _prepare(fetch, _missing(fetch))
     answer = _answer(fetch, await _warmed(fetch, _plan_again(fetch, before), before))
     return answer if isinstance(answer, FetchResponse) else await answer
 

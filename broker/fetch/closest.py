@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.reading import Reading
 from odradek.broker.fetch.sessions import WantedPartition
+from odradek.broker.fetch.wanted import find_topic
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import Brokers
 from odradek.broker.topics.disks import Disks
@@ -27,6 +28,10 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.shared.replicas import ReadReplicas
+
+
+Missing = dict[Partition, tuple[Wanted, int]]
+"""Partitions whose logs are not open here, or end before an offset that their reader wants."""
 
 
 class ClosestServices(Protocol):
@@ -52,7 +57,7 @@ def closest_to(
     if found is None or brokers.own.rack == reading.rack:
         return -1
     consumer = reading.client_id, reading.rack, topic.name, log.partition
-    return found if replicas.referrals.note(consumer, reading.now_s) else -1
+    return found if replicas.referrals.note(consumer) else -1
 
 
 def find_replica(
@@ -66,21 +71,18 @@ def find_replica(
 
 def missing_replicas(
     services: ClosestServices, reading: Reading, wanted: Iterable[WantedPartition]
-) -> dict[Partition, tuple[Wanted, int]]:
+) -> Missing:
     """Return the partitions that are to be prepared, and the offsets that their reader wants."""
-    found: dict[Partition, tuple[Wanted, int]] = {}
-    if not reading.rack or services.replicas is None:
-        return found
+    found: Missing = {}
     for one in wanted:
-        name = one.topic
-        topic = services.topics.by_id(one.topic_id) if name is None else services.topics.get(name)
+        topic = find_topic(services.topics, one)
         number, offset = one.request.partition, one.request.fetch_offset
-        if topic is None or name in reading.denied or not 0 <= number < len(topic.partitions):
+        if topic is None or one.topic in reading.denied or not 0 <= number < len(topic.partitions):
             continue
         partition = topic.partitions[number]
         if not isinstance(partition, RemotePartition) or not partition.is_shared:
             continue
-        log = services.replicas.find((topic.topic_id, number), partition.leader)
+        log = find_replica(services, reading, topic, partition)
         if log is None or offset > log.log_end_offset:
             wanted_log = Wanted(topic.record, number, topic.config, is_made=True)
             found[topic.topic_id, number] = wanted_log, offset

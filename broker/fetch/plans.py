@@ -23,6 +23,7 @@ from odradek.broker.fetch.closest import (
 from odradek.broker.fetch.reading import Reading
 from odradek.broker.fetch.reads import NO_DIVERGENCE, find_aborted, find_divergence, is_behind
 from odradek.broker.fetch.sessions import WantedPartition
+from odradek.broker.fetch.wanted import find_topic
 from odradek.broker.metadata import members
 from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.states import OfflinePartition, RemotePartition
@@ -30,7 +31,6 @@ from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
-    FetchPartition,
     LeaderIdAndEpoch,
     PartitionData,
     SnapshotId,
@@ -52,6 +52,7 @@ class FetchServices(ClosestServices, Protocol):
 
     # None where no other broker can copy a partition of this one.
     followers: Followers | None
+
 
 @dataclass(slots=True)
 class Planned:
@@ -99,7 +100,7 @@ def plan_fetch(
     topic: Topic | None = None
     for one in wanted:
         if one.topic is None or one.topic is not name:  # else it is that of the one before
-            topic = _find(services, one)
+            topic = find_topic(services.topics, one)
             name = one.topic
         if reading.denied and name in reading.denied:
             plan.unknown.append(_denied(one))
@@ -149,7 +150,7 @@ def unknown_among(
     unresolved: list[Planned] = []
     unknown: list[Planned] = []
     for one in pace(wanted):
-        topic = _find(services, one)
+        topic = find_topic(services.topics, one)
         if reading.denied and one.topic in reading.denied:
             unknown.append(_denied(one))
         elif topic is None or not 0 <= one.request.partition < len(topic.partitions):
@@ -231,16 +232,6 @@ def may_count_less(wanted: Iterable[WantedPartition], size_min: int) -> bool:
     return any(one.request.partition_max_bytes < size_min for one in wanted)
 
 
-def _find(services: FetchServices, wanted: WantedPartition) -> Topic | None:
-    """Find a topic by its name. An id gets its topic's name when first found, and keeps it."""
-    if wanted.topic is None:
-        topic = services.topics.by_id(wanted.topic_id)
-        if topic is not None:
-            wanted.topic = topic.name
-        return topic
-    return services.topics.get(wanted.topic)
-
-
 def _denied(wanted: WantedPartition) -> Planned:
     return Planned(
         wanted, error_data(wanted.request.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -269,8 +260,7 @@ def _plan_partition(
     offset, found, aborted, divergence = request.fetch_offset, None, None, NO_DIVERGENCE
     size_max = request.partition_max_bytes if request.partition_max_bytes < left else left
     if reading.is_follower:
-        followed = _followed(services, reading, topic, one)
-        room = None if followed is None else _follow(services, reading, followed, request)
+        room = _follow(services, reading, topic, one)
         if room is None:
             if request.current_leader_epoch >= 0:
                 return refused(reading, one, ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -367,9 +357,11 @@ def _followed(
 
 
 def _follow(
-    services: FetchServices, reading: Reading, log: Log, request: FetchPartition
+    services: FetchServices, reading: Reading, topic: Topic, one: WantedPartition
 ) -> int | None:
     """Note how far a follower has come; return the bytes it may copy, None if it may not."""
-    assert services.followers is not None, "they have found the log"
+    log, request = _followed(services, reading, topic, one), one.request
+    if log is None or services.followers is None:
+        return None
     copied = request.fetch_offset if request.log_start_offset >= 0 else -1
     return services.followers.note(log, reading.follower_id, reading.copy_number, copied)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,14 +36,12 @@ class Reading:
     # The consumer and its rack; "" for one that reads from leaders only.
     client_id: str = ""
     rack: str = ""
-    now_s: float = 0.0
 
 
 class ReadingServices(Protocol):
     """The parts of a broker that the limits depend on."""
 
     node_id: int
-    loop: AbstractEventLoop
 
     @property
     def config(self) -> BrokerConfig:
@@ -92,5 +89,4 @@ def reading_of(
         copy_number=copy_number,
         client_id=context.client_id,
         rack=request.rack_id if is_consumer and services.replicas is not None else "",
-        now_s=services.loop.time(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.broker.fetch.sessions import Key, WantedPartition
 from odradek.broker.topics.registry import Topics
+from odradek.broker.topics.topic import Topic
 from odradek.protocol.messages.fetch import FetchRequest
 from odradek.protocol.pacing import paced_if_many
 from odradek.protocol.wire import ZERO_UUID
@@ -27,3 +28,13 @@ def wanted_partitions(
         for one in paced_if_many(topic.partitions):
             wanted[topic_id, one.partition] = WantedPartition(name, topic_id, one)
     return wanted
+
+
+def find_topic(topics: Topics, wanted: WantedPartition) -> Topic | None:
+    """Find a topic by its name. An id gets its topic's name when first found, and keeps it."""
+    if wanted.topic is None:
+        topic = topics.by_id(wanted.topic_id)
+        if topic is not None:
+            wanted.topic = topic.name
+        return topic
+    return topics.get(wanted.topic)

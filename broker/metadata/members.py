@@ -109,6 +109,8 @@ class Brokers:
         self.own = own
         self.lease = Lease()
         self._members: Mapping[int, Member] = {own.node_id: own}
+        # Those of the members, without those that have none.
+        self.racks = _racks([own])
         # The brokers that have stopped, and may come back.
         self.absent: Sequence[Member] = ()
         self._addresses: dict[str, Sequence[Address]] = {}  # by listener
@@ -143,11 +145,6 @@ class Brokers:
         others = self.racks - {None if member is None else member.rack}
         found = (self.closest(partition, rack) for rack in sorted(others))
         return [one for one in found if one is not None]
-
-    @property
-    def racks(self) -> frozenset[str]:
-        """The racks of the members, without those that have none."""
-        return frozenset(one.rack for one in self if one.rack is not None)
 
     def addresses(self, listener: Listener) -> Sequence[Address]:
         """Return the address of each member for the clients of a listener.
@@ -193,5 +190,10 @@ class Brokers:
         found = {one.node_id: one for one in members}
         found.setdefault(self.own.node_id, self.own)
         self._members = dict(sorted(found.items()))
+        self.racks = _racks(found.values())
         self.absent = absent
         self._addresses.clear()
+
+
+def _racks(members: Iterable[Member]) -> frozenset[str]:
+    return frozenset(one.rack for one in members if one.rack is not None)

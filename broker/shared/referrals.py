@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 # A consumer that comes back so soon could not read there.
 _FAILED_S = 60.0
 _REFERRALS_MAX = 10_000
@@ -13,12 +15,13 @@ Consumer = tuple[str, str, str, int]
 class Referrals:
     """The latest ones. The event loop owns it."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
         self._at_s: dict[Consumer, float] = {}
 
-    def note(self, consumer: Consumer, now_s: float) -> bool:
+    def note(self, consumer: Consumer) -> bool:
         """Note that a consumer is sent away; return False if it has just come back."""
-        at_s = self._at_s.get(consumer)
+        now_s, at_s = self._now_s(), self._at_s.get(consumer)
         if at_s is not None and now_s - at_s < _FAILED_S:
             return False
         self._at_s.pop(consumer, None)

@@ -100,8 +100,8 @@ class ReadReplicas:
         """`waiting` has the fetches that wait for records."""
         self._bucket, self._home, self._builder = bucket, home, builder
         self._line, self._now_ms, self._counts = line, now_ms, counts
-        self._waiting, self.referrals = waiting, Referrals()
-        self._loop = asyncio.get_running_loop()
+        self._waiting, self._loop = waiting, asyncio.get_running_loop()
+        self.referrals = Referrals(self._loop.time)
         self._replicas: dict[Partition, _Replica] = {}
         self._retired: list[Log] = []
         self._opening: dict[Partition, asyncio.Future[None]] = {}
