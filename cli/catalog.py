@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from odradek.cli.refusals import CommandError
 
 if TYPE_CHECKING:
     from odradek.broker.catalog.engines import Engine
+    from odradek.broker.shared.bucket import Bucket
     from odradek.config.object_store import ObjectStoreConfig
     from odradek.config.resolution import Layer
 
@@ -70,6 +72,24 @@ def open_catalog(
             engine.close()
     except (ConfigError, MetadataError, ObjectStoreError, DamagedEntry) as error:
         raise CommandError(str(error)) from error
+
+
+@contextmanager
+def open_bucket(
+    config: Path | None, pairs: tuple[str, ...], url: str | None
+) -> Iterator[tuple[Engine, Bucket]]:
+    """Open the catalog and the object store of a broker's settings."""
+    from odradek.broker.shared.bucket import Bucket
+    from odradek.config.object_store import URL
+
+    with open_catalog(config, pairs, url) as (engine, store):
+        if not store.odradek_object_store_url:
+            raise CommandError(f"give {URL}, as the brokers have it, with --config or --set")
+        bucket = Bucket(store)
+        try:
+            yield engine, bucket
+        finally:
+            asyncio.run(bucket.close())
 
 
 def _url(static: Layer, url: str | None) -> str:

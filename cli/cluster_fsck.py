@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.catalog import catalog_options, open_catalog
+from odradek.cli.catalog import catalog_options, open_bucket
 from odradek.cli.refusals import CommandError
 from odradek.cli.words import count, size
 from odradek.config.printable import printable
@@ -56,32 +56,20 @@ def fsck(
 
     Example: odradek cluster fsck --config server.properties
     """
-    from odradek.broker.shared.bucket import Bucket
     from odradek.broker.shared.checking import Check
-    from odradek.config.object_store import URL
 
-    with open_catalog(config, pairs, url) as (engine, store):
-        if not store.odradek_object_store_url:
-            raise CommandError(f"give {URL}, as the brokers have it, with --config or --set")
-        bucket, progress = Bucket(store), Progress()
-        try:
-            check = Check(
-                engine,
-                bucket.store,
-                bucket.reads,
-                orphans_before_ms=int(time.time() * 1000 - orphan_age_h * _MS_PER_HOUR),
-                is_quick=quick,
-                with_kept=with_kept,
-                on_progress=progress.show,
-            )
-            for problem in check.problems():
-                progress.clear()
-                click.echo(problem_line(problem))
-            progress.clear()
-            _end(check, delete_orphans=delete_orphans)
-        finally:
-            progress.clear()
-            asyncio.run(bucket.close())
+    with open_bucket(config, pairs, url) as (engine, bucket), Progress() as progress:
+        check = Check(
+            engine,
+            bucket.store,
+            bucket.reads,
+            orphans_before_ms=int(time.time() * 1000 - orphan_age_h * _MS_PER_HOUR),
+            is_quick=quick,
+            with_kept=with_kept,
+            on_progress=progress.show,
+        )
+        progress.print_problems(check.problems())
+        _end(check, delete_orphans=delete_orphans)
 
 
 def _end(check: Check, *, delete_orphans: bool) -> None:
@@ -93,7 +81,7 @@ def _end(check: Check, *, delete_orphans: bool) -> None:
             click.echo(f"Deleted {taken}.")
     else:
         for problem in check.orphan_problems():
-            click.echo(problem_line(problem))
+            click.echo(_line(problem))
         if check.faults and orphans:
             raise CommandError(
                 f"{count(check.faults, 'problem')}, and {taken}: keep the orphans until the "
@@ -125,8 +113,7 @@ def _summarize(check: Check) -> None:
         click.echo(f"Not stored by brokers: {count(check.foreign, 'object')}.")
 
 
-def problem_line(problem: Problem) -> str:
-    """Return the line that shows a problem."""
+def _line(problem: Problem) -> str:
     parts = []
     if problem.topic:
         parts.append(f"{problem.topic}-{problem.partition}")
@@ -144,6 +131,14 @@ class Progress:
     def __init__(self) -> None:
         self._is_terminal, self._is_shown, self._next_s = sys.stderr.isatty(), False, 0.0
 
+    def __enter__(self) -> Progress:
+        """Show nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the line."""
+        self._clear()
+
     def show(self, done_bytes: int, total_bytes: int) -> None:
         """Show the bytes that were checked, and those of all objects."""
         if self._is_terminal and time.monotonic() >= self._next_s:
@@ -151,8 +146,14 @@ class Progress:
             click.echo(f"\r{text}\x1b[K", nl=False, err=True)
             self._is_shown, self._next_s = True, time.monotonic() + _PROGRESS_S
 
-    def clear(self) -> None:
-        """Remove the line."""
+    def print_problems(self, problems: Iterable[Problem]) -> None:
+        """Print problems as they are found, and remove the line once all are."""
+        for problem in problems:
+            self._clear()
+            click.echo(_line(problem))
+        self._clear()
+
+    def _clear(self) -> None:
         if self._is_shown:
             click.echo("\r\x1b[K", nl=False, err=True)
             self._is_shown = False

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.catalog import catalog_options, open_catalog
-from odradek.cli.cluster_fsck import Progress, problem_line
+from odradek.cli.catalog import catalog_options, open_bucket
+from odradek.cli.cluster_fsck import Progress
 from odradek.cli.refusals import CommandError
 from odradek.cli.words import count, size
 from odradek.config.printable import printable
@@ -49,41 +48,29 @@ def restore(
     Example: odradek cluster restore --config server.properties
     """
     from odradek.broker.ids import random_id
-    from odradek.broker.shared.bucket import Bucket
     from odradek.broker.shared.restoration import Restoration
-    from odradek.config.object_store import URL
     from odradek.protocol.wire import encode_uuid
 
-    with open_catalog(config, pairs, url) as (engine, store):
-        if not store.odradek_object_store_url:
-            raise CommandError(f"give {URL}, as the brokers have it, with --config or --set")
-        bucket, progress = Bucket(store), Progress()
-        try:
-            one = Restoration(
-                engine,
-                bucket.store,
-                bucket.reads,
-                is_quick=not full,
-                on_progress=progress.show,
+    with open_bucket(config, pairs, url) as (engine, bucket), Progress() as progress:
+        one = Restoration(
+            engine,
+            bucket.store,
+            bucket.reads,
+            is_quick=not full,
+            on_progress=progress.show,
+        )
+        progress.print_problems(one.problems())
+        _show(one)
+        if one.cuts and not accept_loss:
+            raise CommandError(
+                f"{count(len(one.cuts), 'log')} lost records: bring the objects back (a store "
+                "with versions may have them), or give these offsets up with --accept-loss"
             )
-            for problem in one.problems():
-                progress.clear()
-                click.echo(problem_line(problem))
-            progress.clear()
-            _show(one)
-            if one.cuts and not accept_loss:
-                raise CommandError(
-                    f"{count(len(one.cuts), 'log')} lost records: bring the objects back (a store "
-                    "with versions may have them), or give these offsets up with --accept-loss"
-                )
-            if is_applied:
-                one.apply(encode_uuid(random_id(random.SystemRandom())))
-                click.echo("Restored: start the brokers.")
-            else:
-                click.echo("Nothing is changed yet: --apply does it.")
-        finally:
-            progress.clear()
-            asyncio.run(bucket.close())
+        if is_applied:
+            one.apply(encode_uuid(random_id(random.SystemRandom())))
+            click.echo("Restored: start the brokers.")
+        else:
+            click.echo("Nothing is changed yet: --apply does it.")
 
 
 def _show(one: Restoration) -> None:

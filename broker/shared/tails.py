@@ -96,16 +96,11 @@ class Tail:
                     return  # records in between are deleted, and the catalog is to know first
                 yield Part(self.key, log, segment, next_offset, log.epochs, is_open=False)
                 stored_offset = max(stored_offset, next_offset)
-        active = log.active
-        lacks_producers = stored_offset < active.base_offset <= self.start_offset
-        if end < active.base_offset or active.base_offset > max(stored_offset, self.start_offset):
-            return
-        if (
-            lacks_producers
-            or self.has_deleted
-            or (with_active and end > max(stored_offset, active.base_offset))
-        ):
-            yield Part(self.key, log, active, end, log.epochs, is_open=True)
+        begin = log.active.base_offset
+        lacks_producers = begin > stored_offset or self.has_deleted
+        is_wanted = lacks_producers or (with_active and end > stored_offset)
+        if is_wanted and begin <= min(end, max(stored_offset, self.start_offset)):
+            yield Part(self.key, log, log.active, end, log.epochs, is_open=True)
 
     def adoptable(self) -> list[tuple[Tail, Segment]]:
         """Return the stored segments of which the disk has all without need."""
