@@ -15,16 +15,19 @@ from odradek.broker.composition import Broker
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.storage.log import Log
 from tests.broker.live import PATIENCE_S, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere, member
-from tests.broker.test_shared_segments import EAGER, Read, free, keyed, log_of, stored
+from tests.broker.test_shared_segments import (
+    EAGER,
+    Read,
+    delete_records,
+    free,
+    keyed,
+    log_of,
+    stored,
+)
 from tests.broker.test_shared_topics import SHARED, close_out, leader_of, produce, served_by_others
 from tests.support.requests import fetching
 
@@ -54,7 +57,7 @@ async def cluster(
 
 async def begin(
     brokers: Sequence[Broker], configs: dict[str, str] | None = None
-) -> tuple[Broker, Broker]:
+) -> tuple[Broker, Broker, str]:
     """Create a topic; return its leader, and the broker that is closest to another rack."""
     await create(brokers[0], "t", 1, {**SMALL, "retention.ms": "-1", **(configs or {})})
     await known_everywhere(brokers, "t")
@@ -62,7 +65,7 @@ async def begin(
     assert leader is not None
     rack = next(rack for rack in sorted(set(RACKS.values())) if rack != leader.brokers.own.rack)
     found = leader.brokers.closest("t-0", rack)
-    return leader, next(one for one in brokers if one.node_id == found)
+    return leader, next(one for one in brokers if one.node_id == found), rack
 
 
 async def fetch(broker: Broker, offset: int = 0, *, rack: str = "", **asked: Any) -> Any:
@@ -110,9 +113,7 @@ async def test_a_leader_names_the_closest_broker_which_serves_the_same_bytes(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack
-        assert rack is not None
+        leader, closest, rack = await begin(brokers)
         for at in range(5):
             assert (await produce(leader, keyed(b"k", b"%d" % at))).error_code == 0
         own = await fetch(leader, rack=leader.brokers.own.rack or "")
@@ -134,9 +135,8 @@ async def test_a_leader_names_the_closest_broker_which_serves_the_same_bytes(
 @on_uvloop
 async def test_a_consumer_that_comes_back_is_served_by_the_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
+        leader, closest, rack = await begin(brokers)
         await produce(leader, keyed(b"k", b"v"))
-        rack = closest.brokers.own.rack or ""
         assert (await fetch(leader, rack=rack)).preferred_read_replica == closest.node_id
         assert (await fetch(leader, rack=rack)).records
 
@@ -144,7 +144,7 @@ async def test_a_consumer_that_comes_back_is_served_by_the_leader(tmp_path: Path
 @on_uvloop
 async def test_all_brokers_name_one_replica_in_each_rack(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
+        leader, closest, _ = await begin(brokers)
         described = []
         for broker in brokers:
             async with client(broker) as there:
@@ -161,8 +161,7 @@ async def test_all_brokers_name_one_replica_in_each_rack(tmp_path: Path) -> None
 @on_uvloop
 async def test_a_waiting_consumer_gets_a_record_once_it_is_committed(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
         for at in range(3):
             waiting = asyncio.ensure_future(fetch(closest, at, rack=rack, wait_ms=30_000))
             await until(lambda: replica_of(closest) is not None)
@@ -177,8 +176,7 @@ async def test_a_consumer_waits_for_records_that_the_broker_does_not_know_yet(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
         await fetch(closest, rack=rack)
         for at in range(20):
             await produce(leader, keyed(b"k", b"%d" % at))
@@ -192,8 +190,7 @@ async def test_a_consumer_waits_for_records_that_the_broker_does_not_know_yet(
 @on_uvloop
 async def test_read_committed_is_the_same_at_both(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
 
         def transact() -> Producer:
             producer = Producer({"bootstrap.servers": address(leader), "transactional.id": "x"})
@@ -236,8 +233,7 @@ async def test_a_replica_follows_the_segments_of_its_leader(tmp_path: Path, poli
         "retention.bytes": "2000" if policy == "delete" else "-1",
     }
     async with cluster(tmp_path, RACKS, settings) as brokers:
-        leader, closest = await begin(brokers, configs)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers, configs)
         for at in range(60):
             await produce(leader, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
             if at % 10 == 0:
@@ -261,8 +257,7 @@ async def test_a_replica_has_the_records_that_the_wal_has_forgotten_meanwhile(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path, RACKS, EAGER) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
         await produce(leader, keyed(b"k", b"0"))
         assert (await fetch(closest, rack=rack)).high_watermark == 1
         assert closest.replicas is not None
@@ -276,8 +271,7 @@ async def test_a_replica_has_the_records_that_the_wal_has_forgotten_meanwhile(
 @on_uvloop
 async def test_a_replica_follows_the_next_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
         await produce(leader, keyed(b"k", b"0"))
         assert (await fetch(closest, rack=rack)).high_watermark == 1
         others = [one for one in brokers if one is not leader]
@@ -291,15 +285,11 @@ async def test_a_replica_follows_the_next_leader(tmp_path: Path) -> None:
 @on_uvloop
 async def test_deleted_records_are_out_of_range_at_the_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
-        rack = closest.brokers.own.rack or ""
+        leader, closest, rack = await begin(brokers)
         for at in range(5):
             await produce(leader, keyed(b"k", b"%d" % at))
         await fetch(closest, rack=rack)
-        async with client(leader) as there:
-            asked = DeleteRecordsPartition(partition_index=0, offset=3)
-            topic = DeleteRecordsTopic(name="t", partitions=[asked])
-            await there.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), version=2)
+        assert (await delete_records(leader, 3)).low_watermark == 3
         found = await fetched(
             lambda: fetch(closest, 4, rack=rack), lambda found: found.log_start_offset == 3
         )
@@ -310,7 +300,7 @@ async def test_deleted_records_are_out_of_range_at_the_replica(tmp_path: Path) -
 @on_uvloop
 async def test_librdkafka_reads_from_its_rack(tmp_path: Path) -> None:
     async with cluster(tmp_path, RACKS) as brokers:
-        leader, closest = await begin(brokers)
+        leader, closest, rack = await begin(brokers)
         count = 50
         for at in range(count):
             await produce(leader, keyed(b"k", b"%d" % at))
@@ -319,7 +309,7 @@ async def test_librdkafka_reads_from_its_rack(tmp_path: Path) -> None:
             consumer = Consumer(
                 {
                     "bootstrap.servers": address(leader),
-                    "client.rack": closest.brokers.own.rack,
+                    "client.rack": rack,
                     "group.id": "g",
                     "auto.offset.reset": "earliest",
                 }

@@ -28,6 +28,7 @@ from odradek.storage.log import Log
 from tests.broker.live import PATIENCE_S, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere
 from tests.broker.test_shared_topics import (
+    by_producer,
     close_out,
     cluster,
     leader_of,
@@ -89,6 +90,17 @@ async def bounds(broker: Broker, partition: int = 0) -> tuple[int, int]:
             for at in (-2, -1)
         ]  # fmt: skip
         return found[0], found[1]
+
+
+async def delete_records(broker: Broker, offset: int) -> Any:
+    """Delete the records before an offset, -1 for all; return the answer for the partition."""
+    asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="t", partitions=[asked])
+    async with client(broker) as there:
+        answer = await there.ask(
+            DeleteRecordsRequest(topics=[topic], timeout_ms=1000), version=2
+        )
+        return answer.topics[0].partitions[0]
 
 
 def log_of(broker: Broker, partition: int = 0) -> Log:
@@ -164,23 +176,19 @@ async def test_a_log_comes_back_from_its_segments_without_the_wal(
 
 @on_uvloop
 async def test_producers_are_known_from_a_snapshot(tmp_path: Path) -> None:
-    def batch(at: int) -> bytes:
-        return encode_batch(
-            [Record(0, 1, b"k", b"v" * 100)], producer_id=7, producer_epoch=0, base_sequence=at
-        )
-
+    value = b"v" * 100
     async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
         former = await begin(brokers)
         for at in range(20):
-            assert (await produce(former, batch(at))).base_offset == at
+            assert (await produce(former, by_producer(value, at))).base_offset == at
         await stored(former)
         log_of(former).roll(0)
         await until(lambda: rows(tmp_path, "SELECT count(*) FROM segment WHERE is_open") == [(0,)])
         await free(former)
         await close_out(former)
         leader = await served_by_others(brokers, 0, former)
-        assert (await produce(leader, batch(19))).base_offset == 19
-        assert (await produce(leader, batch(20))).base_offset == 20
+        assert (await produce(leader, by_producer(value, 19))).base_offset == 19
+        assert (await produce(leader, by_producer(value, 20))).base_offset == 20
 
 
 @pytest.mark.parametrize("is_rolled", [True, False])
@@ -188,27 +196,17 @@ async def test_producers_are_known_from_a_snapshot(tmp_path: Path) -> None:
 async def test_producers_are_known_after_all_records_are_deleted(
     tmp_path: Path, is_rolled: bool
 ) -> None:
-    def batch(at: int) -> bytes:
-        return encode_batch(
-            [Record(0, 1, b"k", b"v" * 100)], producer_id=7, producer_epoch=0, base_sequence=at
-        )
-
+    value = b"v" * 100
     async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
         former = await begin(brokers)
         for at in range(20):
-            assert (await produce(former, batch(at))).base_offset == at
+            assert (await produce(former, by_producer(value, at))).base_offset == at
         await stored(former)
         log = log_of(former)
         if is_rolled:
             log.roll(0)
             await stored(former)
-        async with client(former) as there:
-            asked = DeleteRecordsPartition(partition_index=0, offset=-1)
-            request = DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
-            )
-            answer = await there.ask(request, version=2)
-            assert answer.topics[0].partitions[0].low_watermark == 20
+        assert (await delete_records(former, -1)).low_watermark == 20
         if is_rolled:
             # Nothing of the deleted records stays: a row without records has the producers.
             query = "SELECT base_offset, next_offset, size_bytes FROM segment"
@@ -217,8 +215,8 @@ async def test_producers_are_known_after_all_records_are_deleted(
         assert rows(tmp_path, "SELECT count(*) FROM wal_entry") == [(0,)]
         await close_out(former)
         leader = await served_by_others(brokers, 0, former)
-        assert (await produce(leader, batch(19))).base_offset == 19
-        assert (await produce(leader, batch(20))).base_offset == 20
+        assert (await produce(leader, by_producer(value, 19))).base_offset == 19
+        assert (await produce(leader, by_producer(value, 20))).base_offset == 20
         assert await bounds(leader) == (20, 21)
 
 
@@ -284,22 +282,13 @@ async def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
         former = await begin(brokers, {"internal.segment.bytes": "300"})
         for at in range(20):
             await produce(former, keyed(b"k%d" % at, b"v" * 100))
-        async with client(former) as there:
-            asked = DeleteRecordsPartition(partition_index=0, offset=7)
-            request = DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
-            )
-            answer = await there.ask(request, version=2)
-            assert answer.topics[0].partitions[0].low_watermark == 7
+        assert (await delete_records(former, 7)).low_watermark == 7
         await close_out(former)
         leader = await served_by_others(brokers, 0, former)
         assert await bounds(leader) == (7, 20)
         assert [offset for offset, _, _ in await records(leader)] == list(range(7, 20))
         # All of them, and the WAL forgets them, too.
-        async with client(leader) as there:
-            request.topics[0].partitions[0].offset = -1
-            answer = await there.ask(request, version=2)
-            assert answer.topics[0].partitions[0].low_watermark == 20
+        assert (await delete_records(leader, -1)).low_watermark == 20
         await free(leader)
         await close_out(leader)
         others = [one for one in brokers if one is not former]
@@ -322,13 +311,7 @@ async def test_a_deletion_that_the_next_leader_does_not_know_is_refused(
             return await store(self, *args)
 
         monkeypatch.setattr(Uploads, "store_starts", store_too_late)
-        async with client(one) as there:
-            asked = DeleteRecordsPartition(partition_index=0, offset=1)
-            request = DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000
-            )
-            answer = await there.ask(request, version=2)
-            found = answer.topics[0].partitions[0]
+        found = await delete_records(one, 1)
         assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await until(lambda: leader_of([one]) is one)
         assert await bounds(one) == (0, 1)
