@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.catalog.engines import Engine
-from odradek.broker.metadata.statements import Connection, Value
+from odradek.broker.metadata.statements import Connection
 
 TABLES = """
     CREATE TABLE garbage (
@@ -40,16 +40,17 @@ def note_garbage(connection: Connection, engine: Engine, sizes: Mapping[str, int
 
 
 def note_garbage_of(
-    connection: Connection, engine: Engine, condition: str, values: Sequence[Value]
+    connection: Connection, engine: Engine, topic_id: bytes, first: int, last: int
 ) -> None:
-    """Note the keys of all segments that meet a condition of SQL with values."""
+    """Note the keys of all segments of a topic's partitions, from a first to a last number."""
     _, now_ms = engine.clock(connection)
     connection.execute(
         "INSERT INTO garbage (key, noted_ms, size_bytes)"
-        f" SELECT key, ?, sum(size_bytes) FROM segment WHERE {condition} GROUP BY key ORDER BY key"
+        " SELECT key, ?, sum(size_bytes) FROM segment"
+        " WHERE topic_id = ? AND number BETWEEN ? AND ? GROUP BY key ORDER BY key"
         " ON CONFLICT (key) DO UPDATE SET noted_ms = excluded.noted_ms,"
         " size_bytes = garbage.size_bytes + excluded.size_bytes",
-        (now_ms, *values),
+        (now_ms, topic_id, first, last),
     )
 
 

@@ -23,7 +23,7 @@ the deletion of a topic; each runs before such a transaction or after it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection, Value
+from odradek.config.values import INT32_MAX
 from odradek.storage.errors import StaleSegments
 
 TABLES = """
@@ -256,12 +257,13 @@ def insert_segments(connection: Connection, rows: Iterable[SegmentRow]) -> None:
 def remove_topics(connection: Connection, engine: Engine, topic_ids: Iterable[bytes]) -> None:
     """Remove the rows of topics; part of the transaction that deletes them."""
     for topic_id in topic_ids:
-        _remove(connection, engine, "topic_id = ?", (topic_id,))
+        _remove(connection, engine, topic_id, 0, INT32_MAX)
 
 
 def remove_segments(connection: Connection, engine: Engine, partition: Partition) -> None:
     """Remove the rows of a partition; part of the transaction in which it becomes local."""
-    _remove(connection, engine, "topic_id = ? AND number = ?", partition)
+    topic_id, number = partition
+    _remove(connection, engine, topic_id, number, number)
 
 
 def segments_of(
@@ -302,10 +304,13 @@ def offsets_of(
 
 
 def _remove(
-    connection: Connection, engine: Engine, condition: str, values: Sequence[Value]
+    connection: Connection, engine: Engine, topic_id: bytes, first: int, last: int
 ) -> None:
-    note_garbage_of(connection, engine, condition, values)
-    connection.execute(f"DELETE FROM segment WHERE {condition}", values)
+    note_garbage_of(connection, engine, topic_id, first, last)
+    connection.execute(
+        "DELETE FROM segment WHERE topic_id = ? AND number BETWEEN ? AND ?",
+        (topic_id, first, last),
+    )
 
 
 def _check_led(
