@@ -19,7 +19,7 @@ _PORTS = {1: (9092, 9308), 2: (9093, 9309), 3: (9094, 9310)}
 
 def _sharing() -> dict[str, str]:
     url = os.environ.get("OBJECT_STORE")
-    return {"odradek.object.store.url": url, "odradek.storage": "object"} if url else {}
+    return {"odradek.object.store.url": url} if url else {}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from odradek.config.listeners import (
     parse_address,
     parse_host_counts,
 )
-from odradek.config.object_store import LOCAL, OBJECT, STORAGE
+from odradek.config.object_store import LOCAL, OBJECT, STORAGE, URL
 from odradek.config.option import option, options
 from odradek.config.values import (
     INT32_MAX,
@@ -310,8 +310,9 @@ class BrokerConfig(CleanerOptions, CoordinatorOptions):
         default=LOCAL,
         valid=one_of(LOCAL, OBJECT),
         dynamic="cluster-wide",
-        doc="Where the log of a new topic is that does not say so, also of an internal one. A "
-        "change leaves the topics that exist where they are.",
+        doc="Where the log of a new topic is that does not say so, also of an internal one. The "
+        f"default is {OBJECT} on a broker with {URL}. A change leaves the topics that exist where "
+        "they are.",
     )
 
     # Logs.

@@ -91,6 +91,7 @@ SETTABLE_OPTION = {
 }  # fmt: skip
 
 _DEFAULTS = defaults_of(BROKER_OPTIONS)
+_DEFAULTS_WITH_STORE = Layer(Source.DEFAULT, {**_DEFAULTS.values, STORAGE: OBJECT})
 _LOUD = {
     option.name: group.reason for group in INERT_GROUPS if group.loud for option in group.options
 }
@@ -116,8 +117,10 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     that would have no effect.
     """
     layers = [_with_both_ids(layer) for layer in layers]
+    has_store = any(layer.values.get(URL) for layer in layers)
+    defaults = _DEFAULTS_WITH_STORE if has_store else _DEFAULTS
     resolved = resolve(
-        BrokerConfig, [*layers, _DEFAULTS], also=_WITHOUT_ATTRIBUTE, families=_FAMILIES
+        BrokerConfig, [*layers, defaults], also=_WITHOUT_ATTRIBUTE, families=_FAMILIES
     )
     raise_any(
         [

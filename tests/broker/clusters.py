@@ -99,7 +99,6 @@ class ThreeSharingBrokers(ThreeBrokers):
         self.settings = {
             **self.settings,
             "odradek.object.store.url": f"file://{bucket}",
-            "odradek.storage": "object",
         }
         return super().start()
 

@@ -25,7 +25,7 @@ from tests.broker.test_config_apis import change, replace
 from tests.support.requests import creatable
 
 STORAGE = "odradek.storage"
-OBJECT = {STORAGE: "object"}
+LOCAL, OBJECT = {STORAGE: "local"}, {STORAGE: "object"}
 NEEDS_STORE = "odradek.storage=object needs an object store: set odradek.object.store.url"
 SET, DELETE = 0, 1
 
@@ -53,30 +53,31 @@ async def created(broker: Admin, name: str, configs: Mapping[str, str] | None = 
 
 async def test_topics_get_the_storage_that_they_ask_for(tmp_path: Path) -> None:
     async with admin(tmp_path, with_store(tmp_path)) as broker:
-        assert await created(broker, "plain") == "local"
-        assert await created(broker, "local", {STORAGE: "local"}) == "local"
+        assert await created(broker, "plain") == "object"
+        assert await created(broker, "local", LOCAL) == "local"
         assert await created(broker, "shared", OBJECT) == "object"
     async with admin(tmp_path, with_store(tmp_path)) as broker:
         assert [storage_of(broker, one) for one in ("plain", "local", "shared")] == [
-            "local", "local", "object",
+            "object", "local", "object",
         ]  # fmt: skip
 
 
 async def test_new_topics_get_the_brokers_storage_and_keep_it(tmp_path: Path) -> None:
     async with admin(tmp_path, with_store(tmp_path)) as broker:
-        assert await created(broker, "before") == "local"
-        await broker.configs.alter("", lambda _: OBJECT, validate_only=False)
-        assert storage_of(broker, "before") == "local"
-        assert await created(broker, "during") == "object"
-        assert await created(broker, "local", {STORAGE: "local"}) == "local"
-        await broker.topics.internal(names.CONSUMER_OFFSETS)
+        assert await created(broker, "before") == "object"
+        await broker.configs.alter("", lambda _: LOCAL, validate_only=False)
+        assert storage_of(broker, "before") == "object"
+        assert await created(broker, "during") == "local"
+        assert await created(broker, "shared", OBJECT) == "object"
+        await broker.topics.internal(names.SHARE_GROUP_STATE)
         await broker.configs.alter("", lambda _: {}, validate_only=False)
-        assert await created(broker, "after") == "local"
+        await broker.topics.internal(names.CONSUMER_OFFSETS)
+        assert await created(broker, "after") == "object"
     async with admin(tmp_path, with_store(tmp_path)) as broker:
         found = {topic.name: topic.config.odradek_storage for topic in broker.topics}
         assert found == {
-            "before": "local", "during": "object", "local": "local", "after": "local",
-            names.CONSUMER_OFFSETS: "object",
+            "before": "object", "during": "local", "shared": "object", "after": "object",
+            names.SHARE_GROUP_STATE: "local", names.CONSUMER_OFFSETS: "object",
         }  # fmt: skip
 
 
@@ -101,7 +102,7 @@ async def test_without_a_store_no_topic_can_be_shared(tmp_path: Path) -> None:
 
 async def test_the_storage_of_a_topic_changes_only_when_it_is_named(tmp_path: Path) -> None:
     async with admin(tmp_path, with_store(tmp_path)) as broker:
-        await created(broker, "plain")
+        await created(broker, "plain", LOCAL)
         await created(broker, "shared", OBJECT)
         topic = ResourceType.TOPIC
         refused = [
@@ -137,7 +138,7 @@ async def test_a_start_without_the_store_of_a_shared_topic_names_the_topic(tmp_p
 
 async def test_storage_is_described_where_it_is_set(tmp_path: Path) -> None:
     async with admin(tmp_path, with_store(tmp_path)) as broker:
-        await created(broker, "plain")
+        await created(broker, "plain", LOCAL)
         await created(broker, "shared", OBJECT)
         asked = [
             DescribeConfigsResource(
@@ -150,7 +151,7 @@ async def test_storage_is_described_where_it_is_set(tmp_path: Path) -> None:
             [one.value for one in result.configs if one.name == STORAGE]
             for result in response.results
         ]
-        assert found == [[], ["object"]]
+        assert found == [["local"], ["object"]]
 
 
 @on_uvloop

@@ -167,3 +167,14 @@ def test_a_topic_that_exists_does_not_follow_the_brokers_default() -> None:
     assert resolve_topic({}, layers).config == TopicConfig()
     assert STORAGE not in resolve_topic({}, layers).entries  # Kafka's tools see Kafka's options
     assert resolve_topic({STORAGE: "object"}, layers).entries[STORAGE].value == "object"
+
+
+def test_new_topics_are_shared_where_there_is_a_store() -> None:
+    def storage(settings: dict[str, str]) -> str:
+        return resolve_broker([layer(settings)]).config.odradek_storage
+
+    assert storage({}) == storage(CATALOG) == storage({**CATALOG, URL: ""}) == "local"
+    assert storage(STORE) == "object"
+    assert storage({**STORE, STORAGE: "local"}) == "local"
+    entry = resolve_broker([layer(STORE)]).entries[STORAGE]
+    assert (entry.value, entry.source) == ("object", Source.DEFAULT)

@@ -115,7 +115,6 @@ def sharing(tmp_path: Path, clustered: Mapping[str, str], bucket: Path) -> Itera
     """A broker whose topics are shared; all entries of its WAL are objects."""
     own = {
         "odradek.object.store.url": bucket.as_uri(),
-        "odradek.storage": "object",
         "odradek.wal.inline.bytes.max": "0",
     }
     yield from _running(tmp_path / "sharing", {**clustered, **own})
