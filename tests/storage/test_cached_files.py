@@ -164,10 +164,11 @@ def test_an_adopted_file_is_dropped_under_its_readers() -> None:
     for file in (opened, held, fs.open(path)):
         assert file.read_cached(0, 2 * BLOCK) is None
         assert file.read(0, len(data)) == data
-        assert file.read(39 * BLOCK, 9) == data[39 * BLOCK :][:9]  # several were fetched at once
-        assert bytes(file.read_cached(39 * BLOCK, 9) or b"") == data[39 * BLOCK :][:9]
         assert fs.cached_bytes <= 4 * BLOCK
-    fs.close()
+    fs.close()  # until here the read-ahead may have had no room for the last block
+    for file in (opened, held, fs.open(path)):
+        assert file.read(39 * BLOCK, 9) == data[39 * BLOCK :][:9]
+        assert bytes(file.read_cached(39 * BLOCK, 9) or b"") == data[39 * BLOCK :][:9]
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
