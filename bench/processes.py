@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 # The flags of Kafka's own start script.
@@ -39,6 +40,10 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 _HELD_PORTS_MAX = 200
 _held_ports: deque[int] = deque()  # their descriptors, until this process ends
+
+
+class NotInstalled(Exception):
+    """A server's program is not on this machine; the message says how to get it."""
 
 
 def free_port() -> int:
@@ -295,7 +300,16 @@ def wait_until_answering(port: int, process: subprocess.Popen[bytes], log_file: 
     raise RuntimeError(f"no answer within {START_TIMEOUT_S} s:\n{log_file.read_text()}")
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def wait_for(condition: Callable[[], bool], title: str) -> None:
+    """Wait until a condition of a process that starts is true."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > START_TIMEOUT_S:
+            raise RuntimeError(f"not within {START_TIMEOUT_S} s: {title}")
+        time.sleep(0.01)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
     """Wait for a process to end, and kill it when it does not."""
     try:
         process.wait(STOP_TIMEOUT_S)

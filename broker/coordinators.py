@@ -87,7 +87,12 @@ class Coordinators:
 
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
-        return self._peers.problems() if self._peers is not None else []
+        return [
+            *(self._peers.problems() if self._peers is not None else ()),
+            *self.groups.runtime.problems(),
+            *self.transactions.problems(),
+            *self.shares.states.problems(),
+        ]
 
     async def close(self) -> None:
         """Stop serving: answer all parked requests."""

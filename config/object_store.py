@@ -138,7 +138,7 @@ class ObjectStoreConfig:
     )
     odradek_wal_bytes_max: int32 = option(
         _ENTRY,
-        default=8 * 1024 * 1024,
+        default=2 * 1024 * 1024,
         valid=at_least(1),
         doc="The size at which an entry of the WAL of shared topics is uploaded without waiting.",
     )
@@ -161,8 +161,8 @@ class ObjectStoreConfig:
         default=6,
         valid=at_least(1),
         doc="How many entries of the WAL a broker uploads each second, since each upload costs "
-        "money. Full entries do not wait, nor do those for which producers wait, if they have "
-        "256 KiB on the average.",
+        "money. Full entries do not wait, nor do those for which all producers wait, if they "
+        "have 256 KiB on the average.",
     )
     odradek_wal_uploads_max: int32 = option(
         "odradek.wal.uploads.max",

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from bench.processes import OdradekProcess, end, free_port
+from bench.servers import s3_server
 from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.layers import from_environment
 from odradek.config.object_store import ObjectStoreConfig
@@ -25,7 +26,6 @@ from odradek.config.resolution import Layer, Source
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.cli.commands import Commands
-from tests.support import s3_server
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent

@@ -102,6 +102,9 @@ def _parts(
     try:
         if body is not None:
             span = memoryview(body)[begin:end]
+        elif row.is_inline:
+            gone = f"the WAL has forgotten entry {row.sequence} of session {row.session}"
+            return [(run, DamagedEntry(gone)) for run in runs]
         else:
             key = object_key(row.session, row.sequence)
             span = memoryview(store.read_range(key, begin, end - begin))

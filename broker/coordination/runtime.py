@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Future, Task, TimerHandle
+from asyncio import Future, TimerHandle
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, Union, cast
 
-from odradek.broker import errors
 from odradek.broker.coordination import failures
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.effects import (
@@ -35,6 +34,7 @@ from odradek.broker.coordination.effects import (
     Timer,
 )
 from odradek.broker.coordination.loading import replay
+from odradek.broker.coordination.loads import Loads
 from odradek.broker.coordination.machine import Codec, Machine
 from odradek.broker.coordination.seams import InternalTopic, Requester, Time
 from odradek.broker.orders.java import partition_for
@@ -87,10 +87,7 @@ class Runtime(Generic[M]):
         self._clock, self._loop, self._act = time.clock, time.loop, act
         self._partition_count = log.partition_count
         self._machines: dict[int, M] = {}
-        # Partitions that could not be loaded.
-        self._failed: set[int] = set()
-        self._reloading: set[Task[None]] = set()
-        self._loading: set[int] = set()
+        self._loads = Loads(what, time.loop, self._load, self._lacks)
         self._has_begun = False
         self._is_closed = False
         # Deadlines of machines, and, by name, of the work done in turn for all of them.
@@ -114,7 +111,7 @@ class Runtime(Generic[M]):
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         led = sum(map(self._log.leads, range(self._partition_count)))
-        if len(self._machines) + len(self._failed) < led:
+        if len(self._machines) + len(self._loads.failed) < led:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -138,7 +135,7 @@ class Runtime(Generic[M]):
         machine = self._machines.get(partition)
         if machine is not None:
             return machine
-        if partition in self._failed or not self._log.leads(partition):
+        if partition in self._loads.failed or not self._log.leads(partition):
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -242,24 +239,29 @@ class Runtime(Generic[M]):
         """Replay every partition, and begin to serve each as soon as it is replayed."""
         self._has_begun = True
         for partition in range(self._partition_count):
-            if self._log.leads(partition) and partition not in self._loading:
-                await self._load(partition)
+            if self._log.leads(partition) and not self._loads.is_under_way(partition):
+                await self._loads.load(partition)
 
     def follow(self) -> None:
         """Load the partitions that this broker leads now, and leave those that it has lost.
 
-        Those that could not be loaded are tried again.
+        Those that could not be loaded are tried again at once.
         """
         self._partition_count = self._log.partition_count
         for partition in range(self._partition_count):
             if not self._log.leads(partition):
-                self._failed.discard(partition)
+                self._loads.forget(partition)
                 self._unload(partition)
-            elif self._has_begun and partition not in (
-                self._machines.keys() | self._loading
+            elif (
+                self._has_begun
+                and self._lacks(partition)
+                and not self._loads.is_under_way(partition)
             ):
-                self._failed.discard(partition)
-                self._start_loading(partition)
+                self._loads.start(partition)
+
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to look at."""
+        return self._loads.problems()
 
     def close(self) -> None:
         """End serving: answer all parked requests, and stop the timer."""
@@ -267,23 +269,17 @@ class Runtime(Generic[M]):
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        for task in self._reloading:
-            task.cancel()
+        self._loads.close()
         now_ms = self._clock.now_ms()
         self.for_all(lambda machine: machine.unload(now_ms))
 
     async def _load(self, partition: int) -> None:
+        begun = self.appending(partition)
+        if begun:
+            await asyncio.wait(begun)
         machine = self._new_machine(partition)
-        self._loading.add(partition)
-        try:
-            await self._log.fetch(partition)
-            await replay(self._what, self._log, self._codec, partition, machine)
-        except errors.EXPLAINED as error:
-            self._failed.add(partition)
-            logger.error("failed to load %s partition=%d error=%s", self._what, partition, error)
-            return
-        finally:
-            self._loading.discard(partition)
+        await self._log.fetch(partition)
+        await replay(self._what, self._log, self._codec, partition, machine)
         if self._is_closed or not self._log.leads(partition):
             return
         self._machines[partition] = machine
@@ -296,7 +292,14 @@ class Runtime(Generic[M]):
         logger.error("reload %s partition=%d: its log refused records", self._what, partition)
         self._unload(partition)
         if self._log.leads(partition):
-            self._start_loading(partition)
+            self._loads.start(partition)
+
+    def _lacks(self, partition: int) -> bool:
+        return (
+            not self._is_closed
+            and self._log.leads(partition)
+            and partition not in self._machines
+        )
 
     def _unload(self, partition: int) -> None:
         machine = self._machines.pop(partition, None)
@@ -305,18 +308,6 @@ class Runtime(Generic[M]):
         self.perform(partition, machine.unload(self._clock.now_ms()))
         for key in [key for key in self._deadlines if key[0] == partition]:
             self._deadlines.cancel(key)
-
-    def _start_loading(self, partition: int) -> None:
-        self._loading.add(partition)
-        task = asyncio.ensure_future(self._load_again(partition))
-        self._reloading.add(task)
-        task.add_done_callback(self._reloading.discard)
-
-    async def _load_again(self, partition: int) -> None:
-        begun = self.appending(partition)
-        if begun:
-            await asyncio.wait(begun)
-        await self._load(partition)
 
     # --- carrying out ---------------------------------------------------------------------
 

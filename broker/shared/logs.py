@@ -64,7 +64,6 @@ class SharedLogs:
         self._commits, self._reads, self._counts = commits, reads, counts
         self._loop = asyncio.get_running_loop()
         self._wal: Wal | None = None
-        self._session = 0
         self._logs: dict[Key, Log] = {}
         self._discarding: asyncio.Future[None] = self._loop.create_future()
         self._discarding.set_result(None)
@@ -87,7 +86,6 @@ class SharedLogs:
         self._wal = Wal(
             self._loop, backend, self._limits, self._committed, self._lost, self._counts
         )
-        self._session = session
         self._uploads.begin(session)
 
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
@@ -144,11 +142,11 @@ class SharedLogs:
         return None if log is None or log.is_closed else log
 
     async def _build(self, wanted: Sequence[Wanted]) -> list[Partition]:
-        begun_s, session = self._loop.time(), self._session
+        begun_s, wal = self._loop.time(), self.wal
         try:
             await self._discarding
             # Batches of a log whose disk has failed may still be on their way.
-            await self.wal.committed()
+            await wal.committed()
             await self._uploads.release(one.key for one in wanted)
             found = await read_back(
                 self._bucket, self._reads, self._builder, wanted, self._now_ms()
@@ -158,14 +156,14 @@ class SharedLogs:
             return [as_offline(one, failure) for one in wanted]
         except StorageError as error:
             return [as_offline(one, error) for one in wanted]
-        if session != self._session:
+        if wal.is_lost:  # perhaps before the next session begins
             lost = NotLeader("the session of this broker was closed meanwhile")
             return [as_offline(one, lost) for one in wanted]
         logs = {key: log for key, log in found.logs.items() if isinstance(log, Log)}
         for key, log in logs.items():
             log.recovery_point = log.log_end_offset
             exchange = partial(self._uploads.exchange, log)
-            log.uncommitted = Uncommitted(partial(self.wal.add, key), exchange)
+            log.uncommitted = Uncommitted(partial(wal.add, key), exchange)
             of_log = found.stored.get(key, NOTHING)
             self._uploads.track(key, log, of_log, found.wal_bytes[key])
             if of_log.cleaner_offset is not None:

@@ -58,6 +58,10 @@ class ShareStateCoordinator:
         """Load the partitions that this broker leads now, and leave those that it has lost."""
         self._runtime.follow()
 
+    def problems(self) -> list[str]:
+        """Return the problems that an operator has to look at."""
+        return self._runtime.problems()
+
     async def load(self) -> None:
         """Replay every partition, and begin to serve each as soon as it is replayed."""
         await self._runtime.load()

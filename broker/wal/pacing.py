@@ -4,11 +4,12 @@
     something is under way             once it has ended, or after the linger, or at full size
     the entry is for the bucket        not before the budget of PUTs a second allows another
                                        one; a full entry does not wait for the budget
-    it has ceased to grow              at once if its PUT is worth it: producers wait for it
+    all producers wait for answers     at once if its PUT is worth it
     too many entries are under way     not before one of them has ended
 
 A PUT is worth it as long as those beside the budget have 256 KiB on the average: they cost no more
-than a month of storage of their bytes.
+than a month of storage of their bytes. Producers are taken to wait once nothing has come for some
+milliseconds, longer where more came before an answer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from dataclasses import dataclass
 from odradek.broker.loop.rate_limiter import RateLimiter
 
 # A producer with several requests under way sends the next one within this time.
-_QUIET_S = 0.003
+_SILENCE_MIN_S = 0.003
+# Records that come at this part of the pace before show that producers did not wait.
+_PACE_PART = 0.25
+_LONGER, _SHORTER = 2.0, 0.9
 # Credits that can be saved, each for one PUT.
 _CREDITS_MAX = 8.0
 # Less is no wait: the difference of two times has an error of rounding.
@@ -29,7 +33,7 @@ _WAIT_MIN_S = 1e-6
 class WalLimits:
     """The settings of a WAL."""
 
-    entry_bytes_max: int = 8 * 1024 * 1024
+    entry_bytes_max: int = 2 * 1024 * 1024
     inline_bytes_max: int = 64 * 1024
     linger_s: float = 0.05
     puts_per_s: int = 6
@@ -65,10 +69,36 @@ class PutBudget:
         self._credits = min(max(left, 0.0), _CREDITS_MAX)
 
 
+class Silence:
+    """The time without new records after which all producers are taken to wait for answers."""
+
+    def __init__(self, longest_s: float) -> None:
+        self.needed_s, self._longest_s = _SILENCE_MIN_S, longest_s
+        self._sealed_s: float | None = None
+        self._pace = self._pending_bytes = 0.0
+
+    def sealed(self, now_s: float, pending_bytes: int, size_bytes: int, age_s: float) -> None:
+        """Note that an entry was sealed for a silence; `pending_bytes` count all that came."""
+        if self._sealed_s is None:
+            self._pace = size_bytes / max(age_s, _SILENCE_MIN_S)
+            self._sealed_s, self._pending_bytes = now_s, pending_bytes
+
+    def answered(self, now_s: float, pending_bytes: int) -> None:
+        """Learn from the bytes that came before the first answer since the sealing."""
+        if self._sealed_s is None:
+            return
+        came_bytes = pending_bytes - self._pending_bytes
+        is_more = came_bytes > _PACE_PART * self._pace * (now_s - self._sealed_s)
+        self.needed_s *= _LONGER if is_more else _SHORTER
+        self.needed_s = min(max(self.needed_s, _SILENCE_MIN_S), self._longest_s)
+        self._sealed_s = None
+
+
 def sealing_wait_s(
     limits: WalLimits,
     puts: PutBudget,
     *,
+    silence_s: float,
     size_bytes: int,
     age_s: float,
     quiet_s: float,
@@ -77,7 +107,8 @@ def sealing_wait_s(
 ) -> float | None:
     """Return the time until the open entry is due: 0 now, None once something has ended.
 
-    `age_s` is the time since the entry was begun, `quiet_s` since it has last grown.
+    `age_s` is the time since the entry was begun, `quiet_s` since it has last grown; after
+    `silence_s` without growth all producers wait.
     """
     if under_way >= limits.uploads_max:
         return None
@@ -87,5 +118,5 @@ def sealing_wait_s(
     if size_bytes > limits.inline_bytes_max:
         wait_s = max(wait_s, puts.delay_s(now_s))
         if puts.is_worth(size_bytes):
-            wait_s = min(wait_s, max(0.0, _QUIET_S - quiet_s))
+            wait_s = min(wait_s, max(0.0, silence_s - quiet_s))
     return wait_s if wait_s >= _WAIT_MIN_S else 0.0

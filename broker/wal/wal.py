@@ -23,7 +23,7 @@ from odradek.broker.counters.latency import begin_ns
 from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
-from odradek.broker.wal.pacing import PutBudget, WalLimits, sealing_wait_s
+from odradek.broker.wal.pacing import PutBudget, Silence, WalLimits, sealing_wait_s
 from odradek.storage.errors import NotLeader
 from odradek.storage.files import Buffer
 
@@ -85,7 +85,7 @@ class Wal:
         self._counts = SharedCounts() if counts is None else counts
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
-        self._puts = PutBudget(limits)
+        self._puts, self._silence = PutBudget(limits), Silence(limits.linger_s)
         self._open, self._opened_s, self._grown_s = OpenEntry(), 0.0, 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
         self._next_sequence = 0
@@ -101,6 +101,11 @@ class Wal:
         # Bytes that were added and are not committed yet.
         self.pending_bytes = 0
         self._room: asyncio.Future[None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session is closed."""
+        return self._lost is not None
 
     def add(
         self, partition: Partition, batches: Buffer, base_offset: int, next_offset: int
@@ -169,6 +174,7 @@ class Wal:
         wait_s = sealing_wait_s(
             self._limits,
             self._puts,
+            silence_s=self._silence.needed_s,
             size_bytes=self._open.size_bytes,
             age_s=now_s - self._opened_s,
             quiet_s=now_s - self._grown_s,
@@ -189,7 +195,11 @@ class Wal:
         if is_inline:
             self._commit_ready()
         else:
-            self._puts.take(sealed.entry.size_bytes, now_s)
+            size_bytes = sealed.entry.size_bytes
+            if size_bytes < self._limits.entry_bytes_max and self._puts.delay_s(now_s):
+                age_s = now_s - self._opened_s
+                self._silence.sealed(now_s, self.pending_bytes, size_bytes, age_s)
+            self._puts.take(size_bytes, now_s)
             self._start(self._upload(sealed))
 
     async def _upload(self, sealed: _Sealed) -> None:
@@ -223,6 +233,7 @@ class Wal:
                 self._lose(error)
                 return
             self._counts.commits.observe(begun_ns)
+            self._silence.answered(self._loop.time(), self.pending_bytes)
             for _ in ready:
                 self._settle(self._sealed.popleft())
             self._consider()

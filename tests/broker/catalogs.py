@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.catalog.engines import Engine
-from tests.support.postgresql import Postgresql, running
+from tests.support.servers import running_postgresql
 
 _NUMBERS = itertools.count()
 
@@ -21,7 +22,7 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgresql]:
     """Run a server for all tests of a worker."""
-    with running() as server:
+    with running_postgresql() as server:
         yield server
 
 

@@ -17,7 +17,7 @@ from bench.processes import OdradekProcess, free_port, wait_until_answering
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.kafka_peer import Peer
 from tests.broker.workers import Workers, workers
-from tests.support.postgresql import running
+from tests.support.servers import running_postgresql
 from tests.support.waiting import wait_until
 
 
@@ -61,7 +61,7 @@ class ThreeBrokers(OdradekProcess):
     def start(self) -> float:
         """Start the database, then the brokers."""
         if not self.others:
-            url = self.stack.enter_context(running()).create_database("catalog")
+            url = self.stack.enter_context(running_postgresql()).create_database("catalog")
             shared = {**self.settings, "odradek.catalog.url": url}
             self.settings = {**shared, "node.id": "1"}
             for node_id in (2, 3):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import free_port
+from bench.servers.s3_server import KEY, KEY_ID, REGION, S3Server
 from odradek.broker.serve import StartError, explaining
 from odradek.broker.shared import bucket as module
 from odradek.broker.shared.bucket import open_bucket, wal_limits
@@ -23,7 +24,6 @@ from odradek.storage.objects.store import StoreUnavailable
 from tests.broker.live import until
 from tests.storage.object_stores import bucket, s3_server
 from tests.support.object_store import MemoryStore
-from tests.support.s3_server import KEY, KEY_ID, REGION, S3Server
 
 __all__ = ["bucket", "s3_server"]
 

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.processes import ROOT
+from bench.servers.postgresql import PASSWORD, Postgresql
 from odradek.broker.catalog.changes import WentBack
 from odradek.broker.catalog.engines import CatalogAway, Engine, open_engine
 from odradek.broker.catalog.sessions import SessionClosed
@@ -37,7 +38,6 @@ from odradek.broker.metadata.store import (
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.support.postgresql import PASSWORD, Postgresql
 
 T = TypeVar("T")
 LEASE_MS = 60_000

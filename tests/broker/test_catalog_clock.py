@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.catalog.sessions import Session
 from odradek.broker.catalog.silences import Lease, Silences
 from odradek.broker.composition import Broker
@@ -15,7 +16,6 @@ from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import on_uvloop, until
 from tests.broker.test_cluster import create_at, member, silent
-from tests.support.postgresql import Postgresql
 
 HOUR_S = 3_600
 OWN_MS = 9_000

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.protocol.errors import ErrorCode
@@ -31,8 +32,8 @@ from tests.broker.test_catalog_faults import (
     produce,
 )
 from tests.broker.test_cluster import SLOW, create_at, known_everywhere, member
-from tests.support.postgresql import Postgresql, running
 from tests.support.requests import producing
+from tests.support.servers import running_postgresql
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -196,7 +197,7 @@ async def test_a_change_is_durable_in_a_database_that_answers_before_it_writes(
 @pytest.fixture
 def own_server() -> Iterator[Postgresql]:
     """A server of this test's own, which goes back in time."""
-    with running() as server:
+    with running_postgresql() as server:
         yield server
 
 

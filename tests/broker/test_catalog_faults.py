@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.composition import Broker
@@ -48,7 +49,6 @@ from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import Client, batch, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, create_at, known_everywhere, member
 from tests.broker.web import get, request
-from tests.support.postgresql import Postgresql
 from tests.support.requests import creatable, creating, describing, fetching, producing
 
 pytestmark = pytest.mark.slow

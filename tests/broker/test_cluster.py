@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.composition import Broker
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import NO_LEADER
@@ -27,7 +28,6 @@ from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import batch, client, create, live, on_uvloop, until
-from tests.support.postgresql import Postgresql
 from tests.support.requests import committing, fetching, producing
 
 NODE_IDS = (1, 2, 3)

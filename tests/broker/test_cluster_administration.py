@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from bench.servers.postgresql import Postgresql
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,7 +34,6 @@ from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import Client, client, on_uvloop, until
 from tests.broker.test_cluster import member
-from tests.support.postgresql import Postgresql
 from tests.support.requests import creatable, creating
 
 _TIMES = 10

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.servers.postgresql import PASSWORD, Postgresql
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.store import CatalogStore
 from odradek.broker.composition import Broker
@@ -26,7 +27,6 @@ from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import PATIENCE_S, create, on_uvloop, until
 from tests.broker.test_cluster import QUICK, SLOW, known_everywhere, member
 from tests.broker.web import get, request, serving
-from tests.support.postgresql import PASSWORD, Postgresql
 
 HTTP = {"metrics.listener": "127.0.0.1:0"}
 ABSENT = Member(7, "elsewhere", "a", ())

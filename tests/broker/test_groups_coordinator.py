@@ -30,7 +30,7 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from odradek.storage.errors import BatchTooLarge, CorruptFile, DiskFailure
+from odradek.storage.errors import BatchTooLarge, BucketFailure, CorruptFile, DiskFailure
 from odradek.storage.transactions import Marker
 from tests.broker.group_fakes import Bench, settle
 from tests.broker.group_world import code
@@ -336,6 +336,25 @@ def test_a_partition_that_cannot_be_read_is_not_coordinated(
 
     asyncio.run(body())
     assert "bad CRC" in caplog.text
+
+
+def test_a_partition_that_could_not_be_loaded_is_tried_again() -> None:
+    async def body() -> None:
+        bench = Bench()
+        bench.log.replay_error = BucketFailure("the bucket is away")
+        await bench.groups.load()
+        await bench.loop.advance(30)
+        (problem,) = bench.groups.runtime.problems()
+        assert problem == (
+            "partition 0 of groups could not be loaded, tries again: the bucket is away"
+        )
+        bench.log.replay_error = None
+        await bench.loop.advance(60)
+        assert not bench.groups.runtime.problems()
+        answer = bench.groups.commit(commit_request(), bench.context())
+        assert error_of(answer) is ErrorCode.NONE
+
+    asyncio.run(body())
 
 
 def test_records_that_are_not_ours_or_damaged_are_passed_over(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from bench.servers.postgresql import Postgresql
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.composition import Broker
 from odradek.broker.shared.orphans import session_of
@@ -35,7 +36,6 @@ from tests.broker.test_cluster import SLOW, described, known_everywhere
 from tests.broker.test_shared_segments import SMALL
 from tests.broker.test_shared_topics import cluster, leader_of
 from tests.cli.commands import Commands
-from tests.support.postgresql import Postgresql
 from tests.support.requests import fetching
 from tests.support.waiting import wait_until
 

@@ -16,10 +16,12 @@ from odradek.broker.catalog.sessions import close_session
 from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared import logs, reading_back
 from odradek.broker.shared.building import Builder
+from odradek.broker.shared.reading_back import ReadBack
 from odradek.broker.topics.names import CONSUMER_OFFSETS
 from odradek.broker.wal.entries import Entry
-from odradek.broker.wal.wal import WalFailure
+from odradek.broker.wal.wal import WalFailure, WalLost
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -335,6 +337,33 @@ async def test_a_silent_broker_loses_its_partitions_and_gets_its_share_back(
         assert not two.problems()
         for log in two.topics.get("t").logs:  # type: ignore[union-attr]
             assert len(await values(two, log.partition)) == 1
+
+
+@on_uvloop
+async def test_a_log_that_was_built_for_a_session_that_ended_meanwhile_is_not_served(
+    tmp_path: Path, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built_sessions: list[int] = []
+
+    async def read_back(*arguments: Any) -> ReadBack:
+        """Let the WAL find the session closed just before the log is there."""
+        found = await reading_back.read_back(*arguments)
+        session = broker.store.session_epoch  # type: ignore[union-attr]
+        built_sessions.append(session)
+        if len(built_sessions) == 1:
+            await close_out(broker, joins_again=True)
+            assert broker.sharing is not None
+            broker.sharing.logs.wal.lose(WalLost("closed, on purpose"))
+        return found
+
+    async with cluster(tmp_path, catalog_url, 1) as (broker,):
+        await create(broker, "t", 1)
+        await until(lambda: leader_of([broker]) is not None)
+        monkeypatch.setattr(logs, "read_back", read_back)
+        await close_out(broker, joins_again=True)
+        await until(lambda: len(built_sessions) > 1 and leader_of([broker]) is not None)
+        answer = await produce(broker, batch(b"a"))
+        assert answer.error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("inline_max", ["0", "65536"])

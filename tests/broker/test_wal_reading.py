@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bench.wal import begin_session
+from odradek.broker.catalog import wal_reading
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.wal_reading import Batches, read_wal
-from odradek.broker.catalog.wal_rows import NewRow, commit_entries, object_key
+from odradek.broker.catalog.wal_rows import NewRow, commit_entries, entry_bodies, object_key
 from odradek.broker.ids import Partition
+from odradek.broker.metadata.statements import Connection
 from odradek.broker.wal.entries import DamagedEntry, OpenEntry
 from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.store import ObjectStore
@@ -101,6 +104,21 @@ def test_a_lost_object_is_reported_and_others_can_be_read(shelf: Shelf) -> None:
     with pytest.raises(DamagedEntry, match=key):
         shelf.read({ORDERS: 0, OTHER: 0})
     assert shelf.read({OTHER: 0}) == [(0, b"kept")]
+
+
+def test_an_entry_that_is_forgotten_while_it_is_read_is_not_looked_for_in_the_bucket(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = shelf.session()
+    shelf.commit(session, (ORDERS, b"forgotten", 0), inline=True)
+
+    def bodies(connection: Connection, places: Sequence[int]) -> Mapping[int, bytes]:
+        shelf.engine.touch(lambda to: to.execute("DELETE FROM wal_entry"))
+        return entry_bodies(connection, places)
+
+    monkeypatch.setattr(wal_reading, "entry_bodies", bodies)
+    with pytest.raises(DamagedEntry, match=f"has forgotten entry 0 of session {session}"):
+        shelf.read({ORDERS: 0})
 
 
 def test_damage_is_reported_and_others_can_be_read(shelf: Shelf) -> None:

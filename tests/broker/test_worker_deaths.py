@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.servers.postgresql import Postgresql
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -33,7 +34,6 @@ from tests.broker.doomed_workers import (
 from tests.broker.kafka_peer import Peer
 from tests.broker.siege import Sender, check_exactly_once, read_all
 from tests.broker.workers import Workers, workers
-from tests.support.postgresql import Postgresql
 from tests.support.requests import listing_offsets
 from tests.support.waiting import wait_until
 

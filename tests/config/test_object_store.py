@@ -11,6 +11,7 @@ from odradek.config.resolution import Layer, Source
 from odradek.config.topic import TopicConfig
 
 SECRET = "s3cret"
+ENTRY_MAX = ObjectStoreConfig().odradek_wal_bytes_max
 URL, STORAGE = "odradek.object.store.url", "odradek.storage"
 ENDPOINT, REGION = "odradek.object.store.endpoint", "odradek.object.store.region"
 KEY_ID, KEY = "odradek.object.store.access.key.id", "odradek.object.store.secret.access.key"
@@ -112,7 +113,7 @@ def test_an_endpoint_that_is_none_is_refused_and_not_quoted(endpoint: str) -> No
             "odradek.wal.bytes.max: line of odradek.wal.bytes.max)",
         ),
         (
-            {"odradek.wal.pending.bytes.max": "16777215"},
+            {"odradek.wal.pending.bytes.max": f"{2 * ENTRY_MAX - 1}"},
             "odradek.wal.pending.bytes.max must be at least twice odradek.wal.bytes.max: one "
             "entry is filled while another one is uploaded "
             "(odradek.wal.pending.bytes.max: line of odradek.wal.pending.bytes.max)",

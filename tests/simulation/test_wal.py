@@ -162,6 +162,25 @@ def test_a_producer_that_waits_for_its_batches_is_not_slowed_down(tmp_path: Path
     assert times_s[0] < 10
 
 
+def test_a_producer_that_does_not_wait_keeps_to_the_budget(tmp_path: Path) -> None:
+    """Its records come in bursts, as those of a client that lingers for 5 ms."""
+    limits = replace(LIMITS, entry_bytes_max=200_000, puts_per_s=6, worth_bytes=25_000)
+    world = World(6, tmp_path, limits=limits)
+    duration_s = 20
+
+    async def work() -> None:
+        answers = []
+        for _ in range(duration_s * 100):
+            for key in KEYS[:3]:
+                world.append(key, 2_000)
+            answers.append(world.wal.committed())
+            await asyncio.sleep(world.source.uniform(0.005, 0.015))
+        await asyncio.gather(*answers)
+
+    world.run(work)
+    assert world.backend.uploads <= 1.2 * limits.puts_per_s * duration_s
+
+
 def test_a_small_entry_waits_no_longer_after_many_full_ones(tmp_path: Path) -> None:
     world = World(5, tmp_path, limits=replace(LIMITS, puts_per_s=2))
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from bench.servers.s3_server import S3Server
 from odradek.storage.objects.opening import open_store
 from odradek.storage.objects.store import ObjectStore
 from tests.support.object_store import MemoryStore
-from tests.support.s3_server import S3Server, running
+from tests.support.servers import running_s3_server
 
 
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[S3Server]:
-    with running() as server:
+    with running_s3_server() as server:
         yield server
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.servers.s3_server import KEY, KEY_ID, REGION, S3Server
 from odradek.storage.objects.aws_files import AwsFiles, KeyOfFiles
 from odradek.storage.objects.opening import StoreOptions, completed, open_store
 from odradek.storage.objects.probe import probe
 from odradek.storage.objects.store import StoreRefused
 from tests.storage.object_stores import bucket, s3_server
-from tests.support.s3_server import KEY, KEY_ID, REGION, S3Server
 
 __all__ = ["bucket", "s3_server"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.servers.s3_server import KEY, KEY_ID, S3Server
 from odradek.storage.objects.failures import failure_of
 from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.probe import probe
@@ -26,7 +27,6 @@ from odradek.storage.objects.store import (
     StoreUnavailable,
 )
 from tests.storage.object_stores import bucket, s3_server
-from tests.support.s3_server import KEY, KEY_ID, S3Server
 
 __all__ = ["bucket", "s3_server"]
 

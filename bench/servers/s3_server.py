@@ -1,4 +1,4 @@
-"""A server of S3 of the tests' own: versitygw over a temporary folder, on a free port."""
+"""A server of S3 of its own: versitygw over a temporary folder, on a free port."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from bench.processes import free_port
+from bench.processes import ROOT, NotInstalled, free_port, wait_for
 from odradek.storage.objects.opening import StoreOptions
-from tests.support.waiting import wait_until
 
-PROGRAM = Path(__file__).parent.parent.parent / ".s3" / "versitygw"
+PROGRAM = ROOT / ".s3" / "versitygw"
 KEY_ID = "an-id"
-KEY = "a-key-of-the-tests"
+KEY = "a-key-of-its-own"
 REGION = "us-east-1"
 
 
@@ -67,7 +64,7 @@ class S3Server:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, env={**os.environ, **keys}
             )
-        wait_until(self._answers, "versitygw answers", shown=self._log_text)
+        wait_for(self._answers, "versitygw answers")
 
     def kill(self) -> None:
         """Kill the server."""
@@ -91,9 +88,9 @@ class S3Server:
 
 @contextmanager
 def running() -> Iterator[S3Server]:
-    """Run a new server; skip the test where versitygw was not built."""
+    """Run a new server. Raises NotInstalled."""
     if not PROGRAM.exists():
-        pytest.skip("versitygw is not built (make s3, which needs Go)")
+        raise NotInstalled("versitygw is not built (make s3, which needs Go)")
     with tempfile.TemporaryDirectory(prefix="s3-") as folder:
         server = S3Server(Path(folder), free_port())
         try:

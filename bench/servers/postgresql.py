@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: a database cluster in a temporary folder, on a free port."""
+"""A PostgreSQL of its own: a database cluster in a temporary folder, on a free port."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-import pytest
 
-from bench.processes import free_port
-from tests.support.waiting import wait_until
+from bench.processes import NotInstalled, free_port, wait_for
 
 _DEBIANS = Path("/usr/lib/postgresql")
 PASSWORD = "a-secret"
@@ -40,13 +38,16 @@ class Postgresql:
     folder: Path
     port: int
     user: str | None
+    # Whether it flushes its files to the disk. For tests it does not: only processes crash there,
+    # and a recovery first flushes thousands of files, which took more than a minute beside others.
+    is_durable: bool = False
     # The folder of its files, in its own.
     files: str = "data"
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """The address of the database that every test may fill."""
+        """The address of the database that is always there."""
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
@@ -98,13 +99,11 @@ class Postgresql:
         command = self._command(
             "postgres", "-D", str(self.folder / self.files), "-p", str(self.port),
             "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
-            # Only processes crash here. A recovery first flushes thousands of files, which took
-            # more than a minute beside other tests.
-            "-c", "fsync=off",
+            "-c", f"fsync={'on' if self.is_durable else 'off'}",
         )  # fmt: skip
         with (self.folder / "log").open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
-        wait_until(self._answers)
+        wait_for(self._answers, "PostgreSQL answers")
 
     def stop(self) -> None:
         """Stop it at once, without waiting for clients."""
@@ -128,21 +127,21 @@ class Postgresql:
 
 
 @contextmanager
-def running() -> Iterator[Postgresql]:
-    """Run a new server; skip the test where PostgreSQL is not installed.
+def running(*, is_durable: bool = False) -> Iterator[Postgresql]:
+    """Run a new server. Raises NotInstalled.
 
     Its folder is not below pytest's: each session of pytest takes that of all others away from
     other users.
     """
     programs = folder_of_programs()
     if programs is None:
-        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+        raise NotInstalled("PostgreSQL is not installed (apt-get install postgresql)")
     user = None
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         user = "postgres" if _exists("postgres") else "nobody"
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
         Path(folder).chmod(0o711)  # nosec B103: the server's user enters its own folder below
-        server = Postgresql(programs, Path(folder) / "server", free_port(), user)
+        server = Postgresql(programs, Path(folder) / "server", free_port(), user, is_durable)
         server.create()
         server.start()
         try:

@@ -1,0 +1,229 @@
+"""Questions about shared topics, each with the answer that is wanted."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.clients import Load as KafkaLoad
+from bench.clients import produce
+from bench.processes import resident_bytes
+from bench.shared.loads import RECORD_BYTES, STAMP_BYTES, Load, reading, shown
+from bench.shared.stage import Stage
+from bench.watch import MemoryWatch
+
+LOCAL, OBJECT = "local", "object"
+_PARTITIONS = 12
+_RATE = 20_000  # records a second
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to brokers of a cluster; `ask` prints the answer."""
+
+    title: str
+    wanted: str
+    ask: Callable[[Stage, float, int], None]
+    brokers: int = 3
+
+
+def _ask_small(stage: Stage, seconds: float, rounds: int) -> None:
+    for storage in (LOCAL, OBJECT):
+        stage.create(storage, 1, storage)
+        load = Load(stage.bootstrap, {"linger.ms": 0})
+        load.send(storage, 0)
+        load.flush()
+        load.times_s.clear()
+        end_s = time.perf_counter() + seconds
+        while time.perf_counter() < end_s:
+            load.send(storage, 0)
+            load.flush()
+        print(f"  {storage:7} {shown(load.times_s)}, {len(load.times_s)} records")
+
+
+def _ask_rate(stage: Stage, seconds: float, rounds: int) -> None:
+    """Produce without bounds on the requests under way, then with an idempotent producer's 5."""
+    for at, (storage, is_idempotent) in enumerate(
+        ((LOCAL, False), (OBJECT, False), (OBJECT, True))
+    ):
+        topic = f"{storage}-{at}"
+        stage.create(topic, _PARTITIONS, storage)
+        acks: dict[str, str | bool] = {"acks": "all", "enable.idempotence": is_idempotent}
+        load = Load(stage.bootstrap, {"linger.ms": 5, **acks})
+        load.send_at_rate(topic, _PARTITIONS, _RATE / 10, 2)
+        load.times_s.clear()
+        with (
+            reading(stage.bootstrap, topic, _PARTITIONS) as reader,
+            ThreadPoolExecutor(1) as watching,
+        ):
+            puts = watching.submit(stage.puts_a_second, seconds)
+            load.send_at_rate(topic, _PARTITIONS, _RATE, seconds)
+            print(
+                f"  {storage:7}{' idempotent' if is_idempotent else ''}"
+                f" produce {shown(load.times_s)}; end to end"
+                f" {shown(reader.times_s())}; {puts.result():.1f} PUT/s a broker"
+            )
+
+
+def _ask_throughput(stage: Stage, seconds: float, rounds: int) -> None:
+    found: dict[str, list[float]] = {LOCAL: [], OBJECT: []}
+    for storage in found:
+        stage.create(storage, _PARTITIONS, storage)
+    for _ in range(rounds):
+        for storage, rates in found.items():
+            rates.append(_throughput(stage, storage, seconds))
+            time.sleep(2)  # for the uploads that are still to be done
+    for storage, rates in found.items():
+        print(f"  {storage:7} {', '.join(f'{one:.0f}' for one in rates)} MB/s")
+    ratios = sorted(one / other for one, other in zip(*reversed(found.values()), strict=True))
+    print(f"  ratio   {', '.join(f'{one:.2f}' for one in ratios)}")
+
+
+def _throughput(stage: Stage, topic: str, seconds: float) -> float:
+    """Return the MB/s of Kafka's ProducerPerformance."""
+    load = KafkaLoad(
+        int(seconds * 150_000),
+        RECORD_BYTES,
+        {"bootstrap.servers": stage.bootstrap, "acks": "all", "batch.size": "131072"},
+    )
+    return produce(stage.brokers[0], topic, load) * RECORD_BYTES / 1e6
+
+
+def _ask_trickle(stage: Stage, seconds: float, rounds: int) -> None:
+    count = 2_000
+    stage.create("trickle", count, OBJECT)
+    load = Load(stage.bootstrap, {"linger.ms": 0}, size_bytes=100)
+    load.send_at_rate("trickle", count, 400, 5)
+    load.times_s.clear()
+    with ThreadPoolExecutor(1) as watching:
+        puts = watching.submit(stage.puts_a_second, seconds)
+        load.send_at_rate("trickle", count, 400, seconds)
+    print(f"  {shown(load.times_s)}, {puts.result():.1f} PUT/s a broker")
+
+
+def _ask_cold(stage: Stage, seconds: float, rounds: int) -> None:
+    """Read records that only the bucket has, while another topic is produced to."""
+    stage.create("cold", _PARTITIONS, OBJECT, {"segment.bytes": str(64 << 20)})
+    stage.create("warm", 4, OBJECT)
+    load = Load(stage.bootstrap, {"linger.ms": 5, "batch.size": 131_072})
+    for at in range(1_500_000):
+        load.send("cold", at // 100 % _PARTITIONS)
+        if not at % 1_000:
+            load.producer.poll(0)
+    load.flush()
+    (broker,) = stage.brokers
+    broker.stop()
+    broker.start()
+    alone, beside = (Load(stage.bootstrap, {"linger.ms": 0}) for _ in range(2))
+    alone.send_at_rate("warm", 4, 500, seconds)
+    with ThreadPoolExecutor(1) as reading_back, MemoryWatch(broker) as watch:
+        rate = reading_back.submit(_read_back, stage, "cold", load.count)
+        while not rate.done():
+            beside.send_at_rate("warm", 4, 500, 0.5)
+    print(f"  read back at {rate.result():.0f} MB/s, {watch.most_bytes / 1e6:.0f} MB of memory")
+    print(f"  produce to another topic: alone {shown(alone.times_s)},"
+          f" beside it {shown(beside.times_s)}")  # fmt: skip
+
+
+def _read_back(stage: Stage, topic: str, count: int) -> float:
+    consumer = Consumer(
+        {"bootstrap.servers": stage.bootstrap, "group.id": "none", "log_level": 0}
+        | {"enable.auto.commit": False, "fetch.queue.backoff.ms": 5}
+        | {"queued.max.messages.kbytes": 262_144}
+    )
+    consumer.assign([TopicPartition(topic, one, 0) for one in range(_PARTITIONS)])
+    found = len(consumer.consume(1, 60))
+    begun_s = time.perf_counter()
+    while found < count:
+        messages = consumer.consume(10_000, 60)
+        assert messages, f"{found} of {count} records came"
+        found += len(messages)
+    took_s = time.perf_counter() - begun_s
+    consumer.close()
+    return count * RECORD_BYTES / took_s / 1e6
+
+
+def _ask_kills(stage: Stage, seconds: float, rounds: int) -> None:
+    """Kill brokers again and again; print the partitions' waits, and the missing records."""
+    stage.create("killed", _PARTITIONS, OBJECT)
+    source = random.Random(1)
+    load = Load(stage.bootstrap, {"linger.ms": 0})
+    waits_s = [_wait_after_kill(stage, load, source) for _ in range(rounds)]
+    load.flush()
+    lost, twice = _compare(stage, load)
+    print(f"  {len(waits_s)} kills, {load.count} records: {lost} lost, {twice} twice")
+    print(f"  the longest wait of a partition {shown(waits_s)}, at most {max(waits_s):.1f} s")
+    sizes = [resident_bytes(one.process) / 1e6 for one in stage.brokers if one.process]
+    print(f"  memory at the end {', '.join(f'{one:.0f} MB' for one in sizes)}")
+
+
+def _wait_after_kill(stage: Stage, load: Load, source: random.Random) -> float:
+    """Kill a broker under load, and start it again; return the longest wait of a partition."""
+    victim = source.choice(stage.brokers)
+    killing_s, killed_s = time.perf_counter() + source.uniform(1, 3), 0.0
+    waits_s: dict[int, float] = {}
+    while len(waits_s) < _PARTITIONS:
+        for partition in range(_PARTITIONS):
+            load.send("killed", partition)
+        load.producer.poll(0.02)
+        if killed_s:
+            for partition, last_s in load.last.items():
+                if last_s > killed_s:
+                    waits_s.setdefault(partition, last_s - killed_s)
+        elif time.perf_counter() > killing_s:
+            victim.kill()
+            load.producer.poll(0.05)  # for the answers that it sent before
+            killed_s = time.perf_counter()
+    victim.start()
+    return max(waits_s.values())
+
+
+def _compare(stage: Stage, load: Load) -> tuple[int, int]:
+    """Return how many records are missing, and how many are there more than once."""
+    consumer = Consumer(
+        {"bootstrap.servers": stage.bootstrap, "group.id": "none", "log_level": 0}
+        | {"enable.auto.commit": False, "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition("killed", one, 0) for one in range(_PARTITIONS)])
+    found: Counter[tuple[int | None, bytes]] = Counter()
+    ended = 0
+    while ended < _PARTITIONS:
+        for message in consumer.consume(10_000, 1.0):
+            if message.error():
+                ended += 1
+                continue
+            stamp = (message.value() or b"")[:STAMP_BYTES]
+            found[message.partition(), stamp] += 1
+    consumer.close()
+    return load.count - len(found), found.total() - len(found)
+
+
+QUESTIONS = {
+    "small": Question(
+        "one 1 kB record at a time, acks=all", "p50 <= 8 ms, p99 <= 25 ms", _ask_small
+    ),
+    "rate": Question(
+        f"20 MB/s of 1 kB records, {_PARTITIONS} partitions",
+        "produce p99 <= 300 ms, end to end p99 <= 400 ms, <= 6 PUT/s a broker",
+        _ask_rate,
+    ),
+    "throughput": Question("one producer, as fast as possible", ">= 0.8", _ask_throughput),
+    "trickle": Question(
+        "2,000 partitions, 400 records of 100 B a second", "<= 2 PUT/s a broker", _ask_trickle
+    ),
+    "cold": Question(
+        "1.5 GB that only the bucket has, from one broker",
+        ">= 300 MB/s, and p99 beside it < 1.5 times p99 alone",
+        _ask_cold,
+        brokers=1,
+    ),
+    "kills": Question(
+        "kill -9 of one of three brokers under load", "< 5 s, 0 lost, 0 twice", _ask_kills
+    ),
+}

@@ -1,0 +1,118 @@
+"""Brokers with a PostgreSQL and a server of S3, all of them on this machine."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.processes import OdradekProcess, wait_for
+from bench.servers import cloud, postgresql, s3_server
+
+_PUTS = re.compile(r'^odradek_object_store_requests_total\{.*method="PUT".*\} (\S+)', re.MULTILINE)
+
+
+@dataclass
+class Stage:
+    """Brokers of one cluster."""
+
+    brokers: list[OdradekProcess]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers."""
+        return ",".join(one.bootstrap for one in self.brokers)
+
+    def create(
+        self, topic: str, partitions: int, storage: str, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, and wait until each broker knows it."""
+        settings = {"odradek.storage": storage, **(config or {})}
+        for at, broker in enumerate(self.brokers):
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+            if not at:
+                wanted = NewTopic(topic, partitions, 1, config=settings)
+                admin.create_topics([wanted])[topic].result(120)
+            wait_for(partial(_leads, admin, topic), f"leaders of {topic}")
+
+    def puts(self) -> int:
+        """Return how many PUTs the brokers have sent."""
+        return sum(
+            int(float(count)) for one in self.brokers for count in _PUTS.findall(_metrics(one))
+        )
+
+    def puts_a_second(self, seconds: float) -> float:
+        """Watch for some seconds; return the PUTs a second of a broker."""
+        before, begun_s = self.puts(), time.monotonic()
+        time.sleep(seconds)
+        passed_s = time.monotonic() - begun_s
+        return (self.puts() - before) / passed_s / len(self.brokers)
+
+
+def _leads(admin: AdminClient, topic: str) -> bool:
+    found = admin.list_topics(topic, timeout=30).topics[topic]
+    return bool(found.partitions) and all(one.leader >= 0 for one in found.partitions.values())
+
+
+def _metrics(broker: OdradekProcess) -> str:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:  # nosec B310
+        text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def running(
+    count: int, *, is_delayed: bool, has_files: bool, settings: Mapping[str, str]
+) -> Iterator[Stage]:
+    """Run brokers; with `has_files` the catalog is a file of SQLite, and the bucket a folder.
+
+    Raises NotInstalled.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        if has_files:
+            (folder / "bucket").mkdir()
+            engines: Mapping[str, str] = {
+                "odradek.catalog.url": f"sqlite://{folder / 'catalog.db'}",
+                "odradek.object.store.url": f"file://{folder / 'bucket'}",
+            }
+        else:
+            engines = _servers(stack, is_delayed)
+        brokers = [
+            OdradekProcess(
+                folder / str(node_id), {**engines, "node.id": str(node_id), **settings}
+            )
+            for node_id in range(1, count + 1)
+        ]
+        for one in brokers:
+            stack.callback(one.stop)
+            one.start()
+        yield Stage(brokers)
+
+
+def _servers(stack: ExitStack, is_delayed: bool) -> Mapping[str, str]:
+    """Start a PostgreSQL and a server of S3; return the settings of brokers."""
+    database = stack.enter_context(postgresql.running(is_durable=True))
+    s3 = stack.enter_context(s3_server.running())
+    catalog, store = database.create_database("catalog"), s3.create_bucket("topics")
+    s3_port = s3.port
+    if is_delayed:
+        ports = stack.enter_context(cloud.running(s3.port, database.port))
+        s3_port, catalog = ports[0], catalog.replace(f":{database.port}/", f":{ports[1]}/")
+    return {
+        "odradek.catalog.url": catalog,
+        "odradek.object.store.url": store,
+        "odradek.object.store.endpoint": f"http://127.0.0.1:{s3_port}",
+        "odradek.object.store.region": s3_server.REGION,
+        "odradek.object.store.path.style": "true",
+        "odradek.object.store.access.key.id": s3_server.KEY_ID,
+        "odradek.object.store.secret.access.key": s3_server.KEY,
+    }
