@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.clients import Load as KafkaLoad
-from bench.clients import produce
+from bench.clients import consume, produce
 from bench.processes import resident_bytes
 from bench.shared.loads import RECORD_BYTES, STAMP_BYTES, Load, reading, shown
 from bench.shared.stage import Stage
@@ -21,6 +21,8 @@ from bench.watch import MemoryWatch
 LOCAL, OBJECT = "local", "object"
 _PARTITIONS = 12
 _RATE = 20_000  # records a second
+# Of a consumer that catches up.
+_LARGE_FETCHES: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -120,33 +122,20 @@ def _ask_cold(stage: Stage, seconds: float, rounds: int) -> None:
     (broker,) = stage.brokers
     broker.stop()
     broker.start()
-    alone, beside = (Load(stage.bootstrap, {"linger.ms": 0}) for _ in range(2))
-    alone.send_at_rate("warm", 4, 500, seconds)
-    with ThreadPoolExecutor(1) as reading_back, MemoryWatch(broker) as watch:
-        rate = reading_back.submit(_read_back, stage, "cold", load.count)
+    warm = Load(stage.bootstrap, {"linger.ms": 0})
+    warm.send_at_rate("warm", 4, 500, 5)  # until the broker has nothing else to do
+    warm.times_s.clear()
+    warm.send_at_rate("warm", 4, 500, seconds)
+    alone_s = list(warm.times_s)
+    warm.times_s.clear()
+    with ThreadPoolExecutor(1) as consuming, MemoryWatch(broker) as watch:
+        rate = consuming.submit(consume, broker, "cold", load.count, _LARGE_FETCHES)
         while not rate.done():
-            beside.send_at_rate("warm", 4, 500, 0.5)
-    print(f"  read back at {rate.result():.0f} MB/s, {watch.most_bytes / 1e6:.0f} MB of memory")
-    print(f"  produce to another topic: alone {shown(alone.times_s)},"
-          f" beside it {shown(beside.times_s)}")  # fmt: skip
-
-
-def _read_back(stage: Stage, topic: str, count: int) -> float:
-    consumer = Consumer(
-        {"bootstrap.servers": stage.bootstrap, "group.id": "none", "log_level": 0}
-        | {"enable.auto.commit": False, "fetch.queue.backoff.ms": 5}
-        | {"queued.max.messages.kbytes": 262_144}
-    )
-    consumer.assign([TopicPartition(topic, one, 0) for one in range(_PARTITIONS)])
-    found = len(consumer.consume(1, 60))
-    begun_s = time.perf_counter()
-    while found < count:
-        messages = consumer.consume(10_000, 60)
-        assert messages, f"{found} of {count} records came"
-        found += len(messages)
-    took_s = time.perf_counter() - begun_s
-    consumer.close()
-    return count * RECORD_BYTES / took_s / 1e6
+            warm.send_at_rate("warm", 4, 500, 0.5)
+    print(f"  read back at {rate.result() * RECORD_BYTES / 1e6:.0f} MB/s,"
+          f" {watch.most_bytes / 1e6:.0f} MB of memory")  # fmt: skip
+    print(f"  produce to another topic: alone {shown(alone_s)},"
+          f" beside it {shown(warm.times_s)}")  # fmt: skip
 
 
 def _ask_kills(stage: Stage, seconds: float, rounds: int) -> None:

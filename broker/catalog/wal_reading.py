@@ -9,9 +9,10 @@ from concurrent.futures import Executor
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
-from odradek.broker.catalog.wal_rows import EntryRow, entry_bodies, entry_rows, object_key
+from odradek.broker.catalog.wal_rows import EntryRow, entry_parts, entry_rows, object_key
 from odradek.broker.ids import Partition
-from odradek.broker.wal.entries import DamagedEntry, Run, read_index
+from odradek.broker.wal.entries import DamagedEntry, Run, read_wanted
+from odradek.storage.files import Buffer
 from odradek.storage.objects.store import ObjectDamaged, ObjectMissing, ObjectStore
 
 # The rows in memory at a time; an index of 2,000 partitions has 88 kB.
@@ -48,7 +49,7 @@ async def read_entries(
     wanted: Mapping[Partition, int],
 ) -> AsyncIterator[list[tuple[Run, Batches]]]:
     """Yield the runs of some entries as read_wal() does."""
-    parts = [(row, _wanted_of(row, wanted)) for row in rows]
+    parts = [(row, read_wanted(row.runs, wanted)) for row in rows]
     found = [(row, runs) for row, runs in parts if runs]
     for some in _together(found):
         yield await _read(line, store, threads, some)
@@ -69,48 +70,57 @@ def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
         yield some
 
 
-def _wanted_of(row: EntryRow, wanted: Mapping[Partition, int]) -> list[Run]:
-    return [
-        run
-        for run in read_index(row.runs)
-        if (offset := wanted.get(run.partition)) is not None and offset < run.next_offset
-    ]
-
-
 async def _read(
     line: Line, store: ObjectStore, threads: Executor, found: Sequence[_Found]
 ) -> list[tuple[Run, Batches]]:
     loop = asyncio.get_running_loop()
-    inline = [row.place for row, _ in found if row.is_inline]
-    bodies: dict[int, bytes] = {}
+    inline = [(row, runs) for row, runs in found if row.is_inline]
+    spans: dict[int, bytes] = {}
     if inline:
-        bodies = await line.read(partial(entry_bodies, places=inline))
-    parts = await asyncio.gather(
-        *(
-            loop.run_in_executor(threads, _parts, store, row, runs, bodies.get(row.place))
-            for row, runs in found
-        )
-    )
-    return list(itertools.chain.from_iterable(parts))
+        parts = [(row.place, *_extent(runs)) for row, runs in inline]
+        spans = await line.read(partial(entry_parts, parts=parts))
+    from_catalog = loop.run_in_executor(threads, _checked_all, inline, spans)
+    from_bucket = [
+        loop.run_in_executor(threads, _fetched, store, row, runs)
+        for row, runs in found
+        if not row.is_inline
+    ]
+    sources = {True: iter(await from_catalog), False: iter(await asyncio.gather(*from_bucket))}
+    return list(itertools.chain.from_iterable(next(sources[row.is_inline]) for row, _ in found))
 
 
-def _parts(
-    store: ObjectStore, row: EntryRow, runs: Sequence[Run], body: bytes | None
+def _extent(runs: Sequence[Run]) -> tuple[int, int]:
+    """Return the position of the first run in its entry, and the size up to the last one's end."""
+    begin = runs[0].position
+    return begin, runs[-1].position + runs[-1].size_bytes - begin
+
+
+def _checked_all(
+    inline: Sequence[_Found], spans: Mapping[int, bytes]
+) -> list[list[tuple[Run, Batches]]]:
+    """Return the runs of inline entries with their batches, in a thread."""
+    return [_checked_runs(row, runs, spans.get(row.place)) for row, runs in inline]
+
+
+def _fetched(
+    store: ObjectStore, row: EntryRow, runs: Sequence[Run]
 ) -> list[tuple[Run, Batches]]:
-    """Return the runs with their batches, in a thread."""
-    begin, end = runs[0].position, runs[-1].position + runs[-1].size_bytes
+    """Return the runs of an entry in the bucket with their batches, in a thread."""
     try:
-        if body is not None:
-            span = memoryview(body)[begin:end]
-        elif row.is_inline:
-            gone = f"the WAL has forgotten entry {row.sequence} of session {row.session}"
-            return [(run, DamagedEntry(gone)) for run in runs]
-        else:
-            key = object_key(row.session, row.sequence)
-            span = memoryview(store.read_range(key, begin, end - begin))
+        span = store.read_range(object_key(row.session, row.sequence), *_extent(runs))
     except (ObjectMissing, ObjectDamaged) as error:
         return [(run, DamagedEntry(str(error))) for run in runs]
-    return [(run, _checked(run, span[run.position - begin :])) for run in runs]
+    return _checked_runs(row, runs, span)
+
+
+def _checked_runs(
+    row: EntryRow, runs: Sequence[Run], span: Buffer | None
+) -> list[tuple[Run, Batches]]:
+    if span is None:
+        gone = f"the WAL has forgotten entry {row.sequence} of session {row.session}"
+        return [(run, DamagedEntry(gone)) for run in runs]
+    begin, view = runs[0].position, memoryview(span)
+    return [(run, _checked(run, view[run.position - begin :])) for run in runs]
 
 
 def _checked(run: Run, span: memoryview) -> Batches:

@@ -12,7 +12,7 @@ the bucket, whose key follows from session and sequence (`object_key`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,22 @@ def entries_from(
 def _entry_row(row: Sequence[Any]) -> EntryRow:
     place, session, sequence, size, runs, is_inline = row
     return EntryRow(place, session, sequence, size, bytes(runs), bool(is_inline))
+
+
+def entry_parts(
+    connection: Connection, parts: Collection[tuple[int, int, int]]
+) -> dict[int, bytes]:
+    """Return parts of the bodies of inline entries by place.
+
+    Each part has the entry's place, a position in its body and a size.
+    """
+    rows = query_for(
+        connection,
+        "SELECT place, substr(body, CAST(column2 AS INTEGER) + 1, CAST(column3 AS INTEGER))"
+        " FROM wal_entry JOIN (KEYS) AS given ON place = column1",
+        parts,
+    )
+    return {place: bytes(part) for place, part in rows}
 
 
 def entry_bodies(connection: Connection, places: Sequence[int]) -> dict[int, bytes]:

@@ -32,7 +32,7 @@ class StoringLimits:
     """The bytes and entries that only the WAL has, and for how long, before logs are stored."""
 
     wal_bytes: int = 256 << 20
-    wal_entries: int = 20_000
+    wal_entries: int = 10_000
     wal_age_s: float = 600.0
 
 

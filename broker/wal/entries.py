@@ -23,7 +23,7 @@ footer serves readers that have only the bucket. All numbers are big-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,20 @@ def read_index(index: Buffer) -> list[Run]:
     runs, position = [], 0
     for topic_id, number, base_offset, next_offset, size, crc in _rows(index):
         runs.append(Run((topic_id, number), base_offset, next_offset, position, size, crc))
+        position += size
+    return runs
+
+
+def read_wanted(index: Buffer, wanted: Mapping[Partition, int]) -> list[Run]:
+    """Return the runs of wanted partitions with records at or after an offset of each.
+
+    Raises DamagedEntry.
+    """
+    runs, position = [], 0
+    for topic_id, number, base_offset, next_offset, size, crc in _rows(index):
+        key = topic_id, number
+        if (offset := wanted.get(key)) is not None and offset < next_offset:
+            runs.append(Run(key, base_offset, next_offset, position, size, crc))
         position += size
     return runs
 

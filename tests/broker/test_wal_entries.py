@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import (
     FOOTER_BYTES,
     DamagedEntry,
@@ -15,6 +16,7 @@ from odradek.broker.wal.entries import (
     read_ends,
     read_index,
     read_object_index,
+    read_wanted,
 )
 
 KEYS = [(bytes([topic]) * 16, number) for topic in (1, 2) for number in range(3)]
@@ -51,6 +53,16 @@ def test_an_object_gives_back_the_batches_of_each_partition_in_order(appends: Ap
         assert (run.base_offset, run.next_offset) == (100, 100 + records)
 
 
+@given(APPENDS, st.dictionaries(st.sampled_from(KEYS), st.integers(99, 120)))
+def test_the_wanted_batches_are_those_with_records_from_an_offset_on(
+    appends: Appends, wanted: dict[Partition, int]
+) -> None:
+    entry = sealed(appends)
+    assert read_wanted(entry.index(), wanted) == [
+        one for one in entry.runs if one.next_offset > wanted.get(one.partition, 1 << 60)
+    ]
+
+
 @given(APPENDS, st.data())
 def test_each_damaged_byte_of_an_object_is_noticed(appends: Appends, data: st.DataObject) -> None:
     found = bytearray(b"".join(sealed(appends).object()))
@@ -74,6 +86,6 @@ def test_a_short_or_damaged_index_of_the_catalog_is_noticed(
 ) -> None:
     index = sealed(appends).index()
     size = data.draw(st.integers(0, len(index)).filter(lambda size: size % 44))
-    for read in (read_index, read_ends):
+    for read in (read_index, read_ends, lambda index: read_wanted(index, {})):
         with pytest.raises(DamagedEntry):
             read(index[:size])

@@ -14,7 +14,7 @@ from odradek.broker.catalog import wal_reading
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.wal_reading import Batches, read_wal
-from odradek.broker.catalog.wal_rows import NewRow, commit_entries, entry_bodies, object_key
+from odradek.broker.catalog.wal_rows import NewRow, commit_entries, entry_parts, object_key
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.wal.entries import DamagedEntry, OpenEntry
@@ -112,11 +112,13 @@ def test_an_entry_that_is_forgotten_while_it_is_read_is_not_looked_for_in_the_bu
     session = shelf.session()
     shelf.commit(session, (ORDERS, b"forgotten", 0), inline=True)
 
-    def bodies(connection: Connection, places: Sequence[int]) -> Mapping[int, bytes]:
+    def parts_of(
+        connection: Connection, parts: Sequence[tuple[int, int, int]]
+    ) -> Mapping[int, bytes]:
         shelf.engine.touch(lambda to: to.execute("DELETE FROM wal_entry"))
-        return entry_bodies(connection, places)
+        return entry_parts(connection, parts)
 
-    monkeypatch.setattr(wal_reading, "entry_bodies", bodies)
+    monkeypatch.setattr(wal_reading, "entry_parts", parts_of)
     with pytest.raises(DamagedEntry, match=f"has forgotten entry 0 of session {session}"):
         shelf.read({ORDERS: 0})
 
