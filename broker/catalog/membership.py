@@ -157,7 +157,8 @@ class Membership:
                 self._recovered()
                 self._extend(began)
                 self._resume_soon()
-                for member in await self._store.expel(self.lease_ms):
+                late_ms = 2 * self._config.broker_heartbeat_interval_ms
+                for member in await self._store.expel(self.lease_ms, late_ms):
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)

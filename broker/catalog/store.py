@@ -22,6 +22,7 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.hosts import HostStatements
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.passages import refuse_exported
+from odradek.broker.catalog.probes import has_ended, late
 from odradek.broker.catalog.registrations import absent_members, prune_sessions
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
@@ -171,11 +172,17 @@ class CatalogStore:
 
         await self._side.touch(work)
 
-    async def expel(self, lease_ms: int) -> Sequence[Member]:
-        """Close the sessions that are silent, by the length of a lease; return their brokers."""
+    async def expel(self, lease_ms: int, late_ms: int) -> Sequence[Member]:
+        """Close the sessions that are silent, by the length of a lease; return their brokers.
+
+        One that is late, and whose process has ended, is silent as well.
+        """
         leases = await self._side.read(lambda connection: open_leases(connection, self._engine))
         now_s = asyncio.get_running_loop().time()
         silent = self._silences.silent(leases, now_s, lease_ms)
+        for one in late(leases, lease_ms - late_ms):
+            if one.key not in silent and await has_ended(one.session.member):
+                silent.add(one.key)
         if not silent:
             return ()
 
