@@ -117,8 +117,7 @@ def resolve_broker(layers: Iterable[Layer]) -> Resolved[BrokerConfig]:
     that would have no effect.
     """
     layers = [_with_both_ids(layer) for layer in layers]
-    has_store = any(layer.values.get(URL) for layer in layers)
-    defaults = _DEFAULTS_WITH_STORE if has_store else _DEFAULTS
+    defaults = _DEFAULTS_WITH_STORE if _has_store(layers) else _DEFAULTS
     resolved = resolve(
         BrokerConfig, [*layers, defaults], also=_WITHOUT_ATTRIBUTE, families=_FAMILIES
     )
@@ -223,7 +222,9 @@ def _shared(
 
 
 def _has_store(layers: Iterable[Layer]) -> bool:
-    return bool(resolve_apart(ObjectStoreConfig, layers).odradek_object_store_url)
+    """Return whether the first layer with an address of a store has one, which may be bad."""
+    ordered = sorted(layers, key=lambda layer: layer.source)
+    return bool(next((one.values[URL] for one in ordered if URL in one.values), ""))
 
 
 def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterator[str]:
