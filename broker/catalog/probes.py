@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from odradek.broker.catalog.silences import Lease
+from odradek.broker.catalog.silences import Key, Lease
 from odradek.broker.metadata.members import Endpoint, Member
 
 # Shorter than the interval of heartbeats, which wait for it.
@@ -31,6 +31,12 @@ def late(leases: Sequence[Lease], left_max_ms: int) -> list[Lease]:
         and one.left_ms <= left_max_ms
         and hosts[one.session.member.host] == 1
     ]
+
+
+async def ended(leases: Sequence[Lease]) -> set[Key]:
+    """Return the leases of brokers whose processes have ended; all are looked at at once."""
+    found = await asyncio.gather(*(has_ended(one.session.member) for one in leases))
+    return {one.key for one, is_so in zip(leases, found, strict=True) if is_so}
 
 
 async def has_ended(member: Member) -> bool:

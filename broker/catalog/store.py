@@ -22,7 +22,7 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.hosts import HostStatements
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.passages import refuse_exported
-from odradek.broker.catalog.probes import has_ended, late
+from odradek.broker.catalog.probes import ended, late
 from odradek.broker.catalog.registrations import absent_members, prune_sessions
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.sessions import (
@@ -180,9 +180,8 @@ class CatalogStore:
         leases = await self._side.read(lambda connection: open_leases(connection, self._engine))
         now_s = asyncio.get_running_loop().time()
         silent = self._silences.silent(leases, now_s, lease_ms)
-        for one in late(leases, lease_ms - late_ms):
-            if one.key not in silent and await has_ended(one.session.member):
-                silent.add(one.key)
+        suspects = [one for one in late(leases, lease_ms - late_ms) if one.key not in silent]
+        silent |= await ended(suspects)
         if not silent:
             return ()
 

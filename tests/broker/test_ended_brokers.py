@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from bench.processes import OdradekProcess
 from bench.shared.loads import Load
-from bench.shared.stage import Stage
-from odradek.broker.catalog import probes, store
+from bench.shared.stage import running
+from odradek.broker.catalog import probes
 from odradek.broker.catalog.probes import late
 from odradek.broker.catalog.sessions import Session
 from odradek.broker.catalog.silences import Lease
@@ -49,12 +47,13 @@ async def test_a_broker_that_is_late_and_takes_connections_keeps_its_session(
     ):
         await create_at(one, [two], "t", 2)
         found: list[bool] = []
+        ask = probes.has_ended
 
         async def has_ended(member: Member) -> bool:
-            found.append(await probes.has_ended(member))
+            found.append(await ask(member))
             return found[-1]
 
-        monkeypatch.setattr(store, "has_ended", has_ended)
+        monkeypatch.setattr(probes, "has_ended", has_ended)
         async with silent(two):
             await until(lambda: len(found) > 2)
         assert not any(found)
@@ -62,25 +61,12 @@ async def test_a_broker_that_is_late_and_takes_connections_keeps_its_session(
 
 
 @pytest.mark.slow
-def test_a_killed_broker_is_replaced_before_its_lease_ends(tmp_path: Path) -> None:
-    (tmp_path / "bucket").mkdir()
-    settings = {
-        **LONG_LEASE,
-        "odradek.catalog.url": f"sqlite://{tmp_path / 'catalog.db'}",
-        "odradek.object.store.url": f"file://{tmp_path / 'bucket'}",
-    }
-    with ExitStack() as stack:
-        brokers = []
-        for node_id in (1, 2):
-            own = {**settings, "node.id": str(node_id)}
-            brokers.append(OdradekProcess(tmp_path / str(node_id), own))
-            stack.callback(brokers[-1].stop)
-            brokers[-1].start()
-        stage = Stage(brokers)
+def test_a_killed_broker_is_replaced_before_its_lease_ends() -> None:
+    with running(2, is_delayed=False, has_files=True, settings=LONG_LEASE) as stage:
         stage.create("t", 4, "object")
         load = Load(stage.bootstrap, {"linger.ms": 0})
         load.send_at_rate("t", 4, 100, 0.2)
-        brokers[1].kill()
+        stage.brokers[1].kill()
         load.send_at_rate("t", 4, 100, 0.2)  # waits for all answers
         assert len(load.times_s) == load.count
-        assert "closed the session of broker=2" in brokers[0].log_text()
+        assert "closed the session of broker=2" in stage.brokers[0].log_text()
