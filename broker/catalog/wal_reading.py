@@ -74,19 +74,28 @@ async def _read(
     line: Line, store: ObjectStore, threads: Executor, found: Sequence[_Found]
 ) -> list[tuple[Run, Batches]]:
     loop = asyncio.get_running_loop()
-    inline = [(row, runs) for row, runs in found if row.is_inline]
-    spans: dict[int, bytes] = {}
-    if inline:
-        parts = [(row.place, *_extent(runs)) for row, runs in inline]
-        spans = await line.read(partial(entry_parts, parts=parts))
-    from_catalog = loop.run_in_executor(threads, _checked_all, inline, spans)
     from_bucket = [
         loop.run_in_executor(threads, _fetched, store, row, runs)
         for row, runs in found
         if not row.is_inline
     ]
-    sources = {True: iter(await from_catalog), False: iter(await asyncio.gather(*from_bucket))}
+    inline = [(row, runs) for row, runs in found if row.is_inline]
+    ours, theirs = await asyncio.gather(
+        _from_catalog(line, threads, inline), asyncio.gather(*from_bucket)
+    )
+    sources = {True: iter(ours), False: iter(theirs)}
     return list(itertools.chain.from_iterable(next(sources[row.is_inline]) for row, _ in found))
+
+
+async def _from_catalog(
+    line: Line, threads: Executor, inline: Sequence[_Found]
+) -> list[list[tuple[Run, Batches]]]:
+    if not inline:
+        return []
+    parts = [(row.place, *_extent(runs)) for row, runs in inline]
+    spans = await line.read(partial(entry_parts, parts=parts))
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(threads, _checked_all, inline, spans)
 
 
 def _extent(runs: Sequence[Run]) -> tuple[int, int]:
