@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.pairs import quantile
+from bench.servers.cloud import COMMIT_S, PUT_P50_S, PUT_SIGMA
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.schema import migrate
@@ -35,7 +36,6 @@ from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.probe import probe
 from odradek.storage.objects.retrying import RetryingStore
 
-_PUT_P50_S, _PUT_SIGMA, _COMMIT_S = 0.030, 0.692, 0.002  # p99 = p50 * exp(2.326 * sigma)
 _TOPIC = b"t" * 16
 _PARTITIONS, _RECORD, _BATCH = 2_000, 1_000, 16_000
 
@@ -51,13 +51,13 @@ class Delayed:
     async def upload(self, sequence: int, entry: Entry) -> None:
         self.puts += 1
         if self._is_delayed:
-            await asyncio.sleep(_PUT_P50_S * self._source.lognormvariate(0, _PUT_SIGMA))
+            await asyncio.sleep(PUT_P50_S * self._source.lognormvariate(0, PUT_SIGMA))
         await self._backend.upload(sequence, entry)
 
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
         self.commits += 1
         if self._is_delayed:
-            await asyncio.sleep(_COMMIT_S)
+            await asyncio.sleep(COMMIT_S)
         await self._backend.commit(first, entries)
 
 

@@ -21,8 +21,6 @@ from bench.watch import MemoryWatch
 LOCAL, OBJECT = "local", "object"
 _PARTITIONS = 12
 _RATE = 20_000  # records a second
-# Of a consumer that catches up.
-_LARGE_FETCHES: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def _ask_cold(stage: Stage, seconds: float, rounds: int) -> None:
     alone_s = list(warm.times_s)
     warm.times_s.clear()
     with ThreadPoolExecutor(1) as consuming, MemoryWatch(broker) as watch:
-        rate = consuming.submit(consume, broker, "cold", load.count, _LARGE_FETCHES)
+        rate = consuming.submit(consume, broker, "cold", load.count)
         while not rate.done():
             warm.send_at_rate("warm", 4, 500, 0.5)
     print(f"  read back at {rate.result() * RECORD_BYTES / 1e6:.0f} MB/s,"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from bench.clients import create_topic
 from bench.processes import OdradekProcess, wait_for
 from bench.servers import cloud, postgresql, s3_server
 
@@ -36,11 +37,9 @@ class Stage:
     ) -> None:
         """Create a topic, and wait until each broker knows it."""
         settings = {"odradek.storage": storage, **(config or {})}
-        for at, broker in enumerate(self.brokers):
+        create_topic(self.brokers[0], topic, partitions, settings)
+        for broker in self.brokers:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-            if not at:
-                wanted = NewTopic(topic, partitions, 1, config=settings)
-                admin.create_topics([wanted])[topic].result(120)
             wait_for(partial(_leads, admin, topic), f"leaders of {topic}")
 
     def puts(self) -> int:
