@@ -204,7 +204,16 @@ class ObjectStoreConfig:
         default=10 * 1024 * 1024 * 1024,
         valid=at_least(64 * 1024 * 1024),
         doc="How much of the disk a broker uses for segments of shared topics that are in the "
-        "object store, so that they are not read from there again.",
+        "object store, so that they are not read from there again. It has what the broker wrote, "
+        "and what it fetched twice.",
+    )
+    odradek_cache_memory_bytes: int64 = option(
+        "odradek.cache.memory.bytes",
+        default=64 * 1024 * 1024,
+        valid=at_least(0),
+        doc="How much memory a broker uses for parts of segments that it has fetched from the "
+        "object store once, most of which are read once: a consumer that catches up leaves the "
+        "disk alone. 16 MiB for each such consumer are enough. With 0 all goes to the disk.",
     )
     odradek_object_store_price_put: float = option(
         f"{_STORE}price.put",

@@ -14,11 +14,12 @@ from odradek.storage.objects.block_cache import CacheCounters
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """The blocks of segments on the disk."""
+    """The blocks of segments on the disk, and those in memory."""
 
     counters: CacheCounters
     size_bytes: int
     size_bytes_max: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

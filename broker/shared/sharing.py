@@ -56,7 +56,10 @@ class Sharing:
         `waiting` has the fetches that wait for records.
         """
         files = CachedFiles(
-            fs, config.odradek_cache_bytes, loop_thread=threading.get_ident()
+            fs,
+            config.odradek_cache_bytes,
+            memory_bytes_max=config.odradek_cache_memory_bytes,
+            loop_thread=threading.get_ident(),
         )
         home = CacheDirectory(files, cache, cluster_id=cluster_id, node_id=node_id)
         self._bucket, self._files, self._config = bucket, files, config
@@ -156,6 +159,7 @@ class Sharing:
                 copy(self._files.counters),
                 self._files.cached_bytes,
                 self._config.odradek_cache_bytes,
+                self._files.memory_bytes,
             ),
             pending_bytes_max=self._config.odradek_wal_pending_bytes_max,
             unstored_bytes_max=self._config.odradek_wal_checkpoint_bytes,

@@ -1,13 +1,15 @@
-"""Blocks of remote files on the local disk: fetched when they are read, dropped by a budget.
+"""Blocks of remote files: fetched when they are read, then in memory or on the disk.
 
-1. A block that is here is read without the lock. Dropping it first changes `present` and `drops`,
-   then punches the hole: a reader for which `drops` has not changed has read no hole.
+Which of both, storage/objects/passing_blocks.py says. Each has a budget.
+
+1. A block that is here is read without the lock. Dropping it from the disk first changes `present`
+   and `drops`, then punches the hole: a reader for which `drops` has not changed has read no hole.
 2. The lock is never held during a request to the store, nor while bytes are read or written.
 3. One thread claims a block to fetch or drop it, and never waits while it has a claim. Others
    wait for the claim: a block is requested once, however many readers need it.
 4. The first missing blocks of a read are fetched in its own thread: a store that is slow for one
    reader delays nobody else. Those after them, and blocks that sequential readers need next, are
-   fetched by a few threads of the cache, as long as one is free: no request waits in a queue.
+   fetched by storage/objects/read_ahead.py, if one of its threads is free.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +28,8 @@ from typing import TypeAlias
 
 from odradek.storage.errors import DiskFailure, NotCached, StorageError, StoreFailure
 from odradek.storage.files import Buffer, File
+from odradek.storage.objects.passing_blocks import PassingBlocks
+from odradek.storage.objects.read_ahead import REQUEST_BLOCKS_MAX, ReadAhead
 from odradek.storage.objects.remote_files import NOTHING, BlockFile, Claim, RemoteFile
 
 logger = logging.getLogger(__name__)
@@ -33,13 +37,6 @@ logger = logging.getLogger(__name__)
 # A block that has been dropped, and whose space is still to be freed.
 Dropped: TypeAlias = tuple[BlockFile, Claim]
 
-# A larger request would be no faster: stores serve several requests at the same time.
-_REQUEST_BLOCKS_MAX = 4
-# The most blocks that are fetched ahead of a sequential reader.
-_AHEAD_BLOCKS_MAX = 16
-_AHEAD_THREADS = 8
-# Sequential readers of one file. With more of them, all begin with a small read-ahead again.
-_STREAMS_MAX = 16
 # The clock's hand passes by so many used blocks at a time: others wait for the lock.
 _SECOND_CHANCES_MAX = 1000
 # For so long the error of a fetch is the answer to all readers of its blocks: the event loop gets
@@ -50,7 +47,7 @@ _LOG_INTERVAL_S = 30.0
 
 @dataclass(slots=True)
 class CacheCounters:
-    """Sums since the start. A read is a hit if all its bytes were on the local disk."""
+    """Sums since the start. A read is a hit if all its bytes were here."""
 
     hits: int = 0
     misses: int = 0
@@ -67,32 +64,37 @@ class BlockCache:
         self,
         create: Callable[[Path], File],
         bytes_max: int,
+        memory_bytes_max: int,
         block_bytes: int,
         loop_thread: int | None,
         clock: Callable[[], float],
     ) -> None:
-        """`create` creates an empty file in the place of any other; `clock` counts seconds."""
+        """`create` creates an empty file in the place of any other; `clock` counts seconds.
+
+        With a `memory_bytes_max` of 0, each block that is fetched goes to the disk.
+        """
         self._create, self._bytes_max, self._block_bytes = create, bytes_max, block_bytes
         self._loop_thread, self._clock = loop_thread, clock
         # Held while files get local copies, and while they get other names: no copy is created
         # under a name that the file has no longer.
         self.lock = threading.RLock()
-        # The blocks that may be dropped, by the clock algorithm.
+        # The blocks on the disk that may be dropped, by the clock algorithm.
         self._blocks: OrderedDict[tuple[BlockFile, int], None] = OrderedDict()
         self.size_bytes = 0  # of these, and of the blocks that are being written
+        self._passing = PassingBlocks(memory_bytes_max, block_bytes, bytes_max)
         self.counters, self._next_log_s = CacheCounters(), 0.0
         # A quarter of a small budget at most: blocks must not be dropped before they are read.
-        self._ahead_max = min(_AHEAD_BLOCKS_MAX, bytes_max // (4 * block_bytes))
-        self._threads = ThreadPoolExecutor(_AHEAD_THREADS, "read-ahead")
-        self._free_threads = threading.Semaphore(_AHEAD_THREADS)
+        ahead_bytes = (memory_bytes_max or bytes_max) // 4
+        self._ahead = ReadAhead(self._fetch_ahead, ahead_bytes // block_bytes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The size of the blocks in memory."""
+        return self._passing.size_bytes
 
     def close(self) -> None:
         """Wait for the read-ahead that is under way, and start no other."""
-        if self._ahead_max:
-            self._ahead_max = 0
-            for _ in range(_AHEAD_THREADS):
-                self._free_threads.acquire()
-        self._threads.shutdown()
+        self._ahead.close()
 
     # --- reading --------------------------------------------------------------------------
 
@@ -109,7 +111,7 @@ class BlockCache:
         parts: list[Buffer] = []
         is_hit, at = True, position
         while at < end:
-            part: Buffer = self._read_present(file, held, at, end)
+            part = self._read_here(file, held, at, end, may_wait=True)
             if not part:
                 is_hit = False
                 self._raise_failure(file, at // self._block_bytes)
@@ -134,41 +136,48 @@ class BlockCache:
         end = min(position + size, file.size_bytes)
         if position >= end:
             return b""
-        blocks = self._blocks_of(position, end)
-        drops = file.drops[blocks]
-        missing = file.present.find(0, blocks.start, blocks.stop)
-        if missing >= 0:
-            self._raise_failure(file, missing)
-            return None
-        copy = held or file.local
-        assert copy is not None, "its blocks are present"
-        found = copy.read_cached(position, end - position)
-        if found is None or len(found) < end - position or file.drops[blocks] != drops:
-            return None
+        parts: list[Buffer] = []
+        at = position
+        while at < end:
+            part = self._read_here(file, held, at, end, may_wait=False)
+            if not part:
+                self._raise_failure(file, at // self._block_bytes)
+                return None
+            parts.append(part)
+            at += len(part)
         self._note_use(file, position, end)
         self.counters.hits += 1  # by the event loop only
-        return found
+        whole = parts[0]
+        return whole if len(parts) == 1 and not isinstance(whole, memoryview) else b"".join(parts)
 
     def _blocks_of(self, position: int, end: int) -> slice:
         return slice(position // self._block_bytes, (end - 1) // self._block_bytes + 1)
 
-    def _read_present(self, file: BlockFile, held: File | None, position: int, end: int) -> bytes:
-        """Read the blocks that are here from a position on; b"" if the first is missing."""
+    def _read_here(
+        self, file: BlockFile, held: File | None, position: int, end: int, *, may_wait: bool
+    ) -> Buffer:
+        """Read what is in memory or on the disk from a position on.
+
+        Returns nothing if the first block is missing, or if the disk would have to be waited for.
+        """
         blocks = self._blocks_of(position, end)
         drops = file.drops[blocks]
         missing = file.present.find(0, blocks.start, blocks.stop)
+        if missing == blocks.start:
+            return self._passing.read(file, position, end)
         if missing >= 0:
             end = missing * self._block_bytes
-            if end <= position:
-                return b""
         copy = held or file.local
         assert copy is not None, "its blocks are present"
-        found = copy.read(position, end - position)
-        if file.drops[blocks] != drops:
-            return b""
-        if len(found) < end - position:
+        read = copy.read if may_wait else copy.read_cached
+        found = read(position, end - position)
+        if found is None or file.drops[blocks] != drops:
+            return NOTHING
+        if len(found) == end - position:
+            return found
+        if may_wait:
             raise DiskFailure(file.path, OSError(errno.EIO, "it was cut; start the broker again"))
-        return found
+        return NOTHING
 
     def _obtain(self, file: BlockFile, position: int, end: int) -> Buffer:
         """Fetch a missing block and those after it, or wait for the thread that does.
@@ -177,16 +186,14 @@ class BlockCache:
         """
         blocks = self._blocks_of(position, end)
         with self.lock:
-            if file.present[blocks.start]:
+            if file.has(blocks.start):
                 return b""
             claim = file.claims.get(blocks.start)
             is_own = claim is None
             claim = claim or self._claim(file, blocks.start, blocks.stop)
-            if len(file.streams) >= _STREAMS_MAX:
-                file.streams.clear()
-            file.streams.setdefault(blocks.stop, (blocks.stop, 1))
+            self._ahead.expect(file, blocks.stop)
         if is_own:
-            self._begin(file, claim.end, blocks.stop)
+            self._ahead.begin(file, claim.end, blocks.stop)
             self._fetch(file, claim)
         data = claim.result()
         start = position - claim.first * self._block_bytes
@@ -201,8 +208,8 @@ class BlockCache:
 
     def _claim(self, file: BlockFile, first: int, end: int) -> Claim:
         """Claim the missing blocks from the first on, for one request; with the lock held."""
-        stop, end = first + 1, min(end, first + _REQUEST_BLOCKS_MAX)
-        while stop < end and not file.present[stop] and stop not in file.claims:
+        stop, end = first + 1, min(end, first + REQUEST_BLOCKS_MAX)
+        while stop < end and not file.has(stop) and stop not in file.claims:
             stop += 1
         claim = Claim(first, stop)
         file.claims.update(dict.fromkeys(range(first, stop), claim))
@@ -259,9 +266,12 @@ class BlockCache:
             logger.error("records in the object store cannot be read: %s", error)
 
     def _keep(self, file: BlockFile, claim: Claim, data: memoryview) -> None:
-        """Write fetched blocks to the copy, unless there is no room for them."""
+        """Keep fetched blocks in memory, or write them to the copy, if there is room for them."""
         size = len(data)
         with self.lock:
+            if self._is_passing(file, claim, data):
+                self._unclaim(file, claim)
+                return
             copy = self._copy_of(file)
             dropped = [] if copy is None else self._make_room(size)
             is_kept = copy is not None and self.size_bytes + size <= self._bytes_max
@@ -282,6 +292,12 @@ class BlockCache:
                 elif is_kept:
                     self.size_bytes -= size
 
+    def _is_passing(self, file: BlockFile, claim: Claim, data: memoryview) -> bool:
+        """Keep blocks in memory that were not fetched lately; with the lock held."""
+        passing, sum_bytes = self._passing, self.counters.fetched_bytes
+        is_second = passing.note_fetch(file, claim.first, claim.end, sum_bytes)
+        return not (is_second or file.is_removed) and passing.add(file, claim.first, data)
+
     def _copy_of(self, file: BlockFile) -> File | None:
         """Return the copy, held; None for a removed file, whose name another may have."""
         if file.is_removed:
@@ -295,45 +311,25 @@ class BlockCache:
     def _note_use(self, file: BlockFile, position: int, end: int) -> None:
         """Mark blocks as used, and read ahead of sequential readers."""
         blocks = self._blocks_of(position, end)
-        count, stream = blocks.stop - blocks.start, None
-        file.used[blocks] = b"\1" * count
-        if not file.streams:
-            return
-        for block in range(blocks.start, blocks.stop):
-            stream = file.streams.pop(block, stream)
-        if stream is not None:
-            ahead_end, size = stream[0], min(2 * max(stream[1], count), self._ahead_max)
-            file.streams[blocks.stop] = self._read_ahead(file, blocks.stop, ahead_end, size), size
+        file.used[blocks] = b"\1" * (blocks.stop - blocks.start)
+        self._ahead.note_use(file, blocks)
 
-    def _read_ahead(self, file: BlockFile, next_block: int, begun_end: int, size: int) -> int:
-        """Begin to fetch the blocks that a reader will need; return their end."""
-        start, end = max(begun_end, next_block), min(next_block + size, len(file.present))
-        if start > next_block and end < len(file.present):  # by whole requests
-            end -= (end - start) % _REQUEST_BLOCKS_MAX
-        return self._begin(file, start, end)
+    def _fetch_ahead(self, file: BlockFile, first: int, fetched: array[int]) -> None:
+        """Fetch the blocks that no other thread fetches; their readers meet the errors.
 
-    def _begin(self, file: BlockFile, start: int, end: int) -> int:
-        """Begin requests in free threads of the cache; return the end of their blocks."""
-        while start < end and self._ahead_max and self._free_threads.acquire(blocking=False):
-            stop = min(start + _REQUEST_BLOCKS_MAX, end)
-            self._threads.submit(self._fetch_ahead, file, start, stop)
-            start = stop
-        return start
-
-    def _fetch_ahead(self, file: BlockFile, first: int, end: int) -> None:
-        """Fetch the blocks that no other thread fetches; their readers meet the errors."""
-        try:
-            with suppress(StorageError):
-                while first < end:
-                    with self.lock:
-                        if file.present[first] or first in file.claims:
-                            first += 1
-                            continue
-                        claim = self._claim(file, first, end)
-                    self._fetch(file, claim, is_ahead=True)
-                    first = claim.end
-        finally:
-            self._free_threads.release()
+        Those fetched since `fetched` was noted may have been read, and dropped after that.
+        """
+        at, end = first, first + len(fetched)
+        with suppress(StorageError):
+            while at < end:
+                with self.lock:
+                    is_late = file.fetched[at] != fetched[at - first]
+                    if is_late or file.has(at) or at in file.claims:
+                        at += 1
+                        continue
+                    claim = self._claim(file, at, end)
+                self._fetch(file, claim, is_ahead=True)
+                at = claim.end
 
     # --- the budget -----------------------------------------------------------------------
 
@@ -350,6 +346,7 @@ class BlockCache:
         """Count no longer a file that is about to be removed. Its readers go on."""
         with self.lock:
             file.is_removed = True
+            self._passing.forget(file)
             for block in range(len(file.present)):
                 if (file, block) in self._blocks:
                     del self._blocks[file, block]

@@ -106,8 +106,9 @@ class CachedFiles:
 
     The event loop never waits for the bucket, nor for a lock of a thread that does: in the thread
     `loop_thread`, a read that would wait raises NotCached. The blocks on the disk have at most
-    `bytes_max` bytes, but for the space of removed files that readers hold. It must have room for
-    some requests of 4 blocks each: blocks for which it has none are not kept.
+    `bytes_max` bytes, but for the space of removed files that readers hold, those in memory
+    `memory_bytes_max`. Each must have room for some requests of 4 blocks: blocks for which it has
+    none are not kept.
     """
 
     def __init__(
@@ -115,12 +116,15 @@ class CachedFiles:
         fs: FileSystem,
         bytes_max: int,
         *,
+        memory_bytes_max: int = 0,
         block_bytes: int = BLOCK_BYTES,
         loop_thread: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fs, self._block_bytes = fs, block_bytes
-        self._blocks = BlockCache(self._create, bytes_max, block_bytes, loop_thread, clock)
+        self._blocks = BlockCache(
+            self._create, bytes_max, memory_bytes_max, block_bytes, loop_thread, clock
+        )
         self._lock: threading.RLock = self._blocks.lock
         # The open files and the remote ones, by their directories and names.
         self._directories: dict[Path, WeakValueDictionary[str, BlockFile]] = {}
@@ -135,6 +139,11 @@ class CachedFiles:
     def cached_bytes(self) -> int:
         """The size of all blocks on the disk."""
         return self._blocks.size_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """The size of all blocks in memory."""
+        return self._blocks.memory_bytes
 
     def close(self) -> None:
         """Wait for the requests of the read-ahead; files can be read all the same."""

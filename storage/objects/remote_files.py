@@ -68,10 +68,13 @@ class BlockFile:
     """A file that is remote or may become so, and the state of its local copy."""
 
     # Of a remote file, for each block: whether it is in the copy, whether it was read lately, how
-    # often it was dropped.
+    # often it was dropped, and the sum of all fetched bytes when it was fetched last.
     present: bytearray
     used: bytearray
     drops: array[int]
+    fetched: array[int]
+    # The blocks that are in memory.
+    passing: dict[int, memoryview]
     claims: dict[int, Claim]
     # The errors of fetched blocks, and the clock's time until which they are shown.
     failures: dict[int, tuple[StorageError, float]]
@@ -90,10 +93,19 @@ class BlockFile:
         assert self.remote is not None
         return self.remote.size_bytes
 
+    @property
+    def block_count(self) -> int:
+        """The number of blocks of a remote file."""
+        return len(self.present)
+
+    def has(self, block: int) -> bool:
+        """Return whether a block need not be fetched."""
+        return bool(self.present[block]) or block in self.passing
+
     def make_remote(self, remote: RemoteFile, block_bytes: int, *, is_present: bool) -> None:
         """Give the file its place and its blocks, all or none of which are present."""
         count = -(-remote.size_bytes // block_bytes)
         self.present, self.used = bytearray([is_present]) * count, bytearray(count)
-        self.drops = array("L", [0]) * count
-        self.claims, self.failures, self.streams = {}, {}, {}
+        self.drops, self.fetched = array("L", [0]) * count, array("Q", [0]) * count
+        self.passing, self.claims, self.failures, self.streams = {}, {}, {}, {}
         self.remote = remote  # at last: readers take no lock

@@ -175,11 +175,17 @@ READS = st.lists(
 )
 
 
-@given(reads=READS, bytes_max=st.sampled_from([1, 3 * BLOCK, 20 * BLOCK, PLENTY]))
+@given(
+    reads=READS,
+    bytes_max=st.sampled_from([1, 3 * BLOCK, 20 * BLOCK, PLENTY]),
+    memory_bytes_max=st.sampled_from([0, BLOCK, 6 * BLOCK, PLENTY]),
+)
 def test_reads_equal_the_objects(
-    reads: list[tuple[str, int, int, bool]], bytes_max: int
+    reads: list[tuple[str, int, int, bool]], bytes_max: int, memory_bytes_max: int
 ) -> None:
-    fs = CachedFiles(CrashFileSystem(), bytes_max, block_bytes=BLOCK)
+    fs = CachedFiles(
+        CrashFileSystem(), bytes_max, memory_bytes_max=memory_bytes_max, block_bytes=BLOCK
+    )
     files = {name: contents(size, size) for name, size in (("a", 250), ("b", 16 * BLOCK))}
     for name, data in files.items():
         fs.add_remote(Path("/", name), upload(MemoryStore(), name, data))
@@ -188,14 +194,16 @@ def test_reads_equal_the_objects(
         found = file.read_cached(position, size) if is_cached else file.read(position, size)
         assert found is None or bytes(found) == expected
         assert fs.cached_bytes <= bytes_max
+        assert fs.memory_bytes <= memory_bytes_max
     fs.close()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_readers_find_the_objects_while_blocks_are_dropped(tmp_path: Path, seed: int) -> None:
     block = 4096
+    memory_bytes_max = seed % 3 * 4 * block
     real = RealFileSystem()
-    fs = CachedFiles(real, 12 * block, block_bytes=block)
+    fs = CachedFiles(real, 12 * block, memory_bytes_max=memory_bytes_max, block_bytes=block)
     files = [contents(30 * block - 5, seed), contents(9 * block, seed + 1)]
     paths = [tmp_path / f"{seed}-{at}" for at in range(2)]
     fs.add_remote(paths[0], upload(MemoryStore(), "one", files[0]))
@@ -218,10 +226,11 @@ def test_readers_find_the_objects_while_blocks_are_dropped(tmp_path: Path, seed:
         list(readers.map(read, range(4)))
     fs.close()
     assert fs.cached_bytes <= 12 * block
+    assert fs.memory_bytes <= memory_bytes_max
     assert fs.counters.dropped_bytes
     for path in paths:
         fs.remove(path)
-    assert fs.cached_bytes == 0
+    assert fs.cached_bytes == fs.memory_bytes == 0
 
 
 def test_each_store_serves_blocks(store: ObjectStore, tmp_path: Path) -> None:

@@ -206,19 +206,33 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, bytes_max=st.sampled_from([2 * BLOCK, PLENTY]))
+@given(
+    steps=STEPS,
+    bytes_max=st.sampled_from([2 * BLOCK, PLENTY]),
+    memory_bytes_max=st.sampled_from([0, 3 * BLOCK]),
+)
 def test_names_lead_to_the_files_that_have_them(
-    steps: list[tuple[str, str, str, int]], bytes_max: int
+    steps: list[tuple[str, str, str, int]], bytes_max: int, memory_bytes_max: int
 ) -> None:
     """Any changes of names, beside a dict of bytes; readers go on with the file they hold."""
     with TemporaryDirectory() as root:
-        _check_names(Path(root), steps, bytes_max)
+        # With one descriptor nearly each use of a file opens it, by the name that it has then.
+        below = RealFileSystem(open_files_max=1)
+        fs = CachedFiles(below, bytes_max, memory_bytes_max=memory_bytes_max, block_bytes=BLOCK)
+        paths = _check_names(fs, below, Path(root), steps)
+        assert fs.cached_bytes <= bytes_max
+        assert fs.memory_bytes <= memory_bytes_max
+        for path in paths:
+            fs.remove(path)
+        assert fs.cached_bytes == fs.memory_bytes == 0
+        fs.close()
 
 
-def _check_names(root: Path, steps: list[tuple[str, str, str, int]], bytes_max: int) -> None:
-    # With one descriptor nearly each use of a file opens it, by the name that it has then.
-    below, store = RealFileSystem(open_files_max=1), MemoryStore()
-    fs, directory = CachedFiles(below, bytes_max, block_bytes=BLOCK), root / "0"
+def _check_names(
+    fs: CachedFiles, below: FileSystem, root: Path, steps: list[tuple[str, str, str, int]]
+) -> list[Path]:
+    """Change names and compare; return the files that are left."""
+    store, directory = MemoryStore(), root / "0"
     below.make_directory(directory)
     model: dict[str, bytes] = {}
     remote: set[str] = set()
@@ -266,11 +280,7 @@ def _check_names(root: Path, steps: list[tuple[str, str, str, int]], bytes_max: 
     for name, data in model.items():
         assert fs.size(directory / name) == len(data)
         assert fs.read_bytes(directory / name) == data
-    assert fs.cached_bytes <= bytes_max
-    for name in list(model):
-        fs.remove(directory / name)
-    assert fs.cached_bytes == 0
-    fs.close()
+    return [directory / name for name in model]
 
 
 class Watched(RealFileSystem):

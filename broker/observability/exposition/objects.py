@@ -133,6 +133,11 @@ GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
     gauge(
         "odradek_cache_max_bytes", "The bound of these bytes, odradek.cache.bytes."
     ): lambda one: one.cache.size_bytes_max,
+    gauge(
+        "odradek_cache_memory_bytes",
+        "Bytes of segments in the object store that are in memory, since they were fetched once;"
+        " odradek.cache.memory.bytes bounds them.",
+    ): lambda one: one.cache.memory_bytes,
 }
 COUNTERS: Mapping[Family, Callable[[SharedFacts], float]] = {
     counter(
@@ -186,7 +191,7 @@ COUNTERS: Mapping[Family, Callable[[SharedFacts], float]] = {
 }
 CACHE_READS = counter(
     "odradek_cache_reads_total",
-    "Reads of segments in the object store: hits are those that the disk had as a whole.",
+    "Reads of segments in the object store: hits are those that needed no request.",
     "result",
 )
 

@@ -28,6 +28,7 @@ from odradek.storage.errors import BucketFailure
 from odradek.storage.objects import block_cache
 from odradek.storage.objects.block_cache import BlockCache
 from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.read_ahead import ReadAhead
 from odradek.storage.objects.remote_files import Claim
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import StoreUnavailable
@@ -80,6 +81,7 @@ class SharedWorld(World):
         self._ends: dict[Partition, int] = {}
         self._place = 0
         self._cache_bytes = chance.choice([50_000, 1 << 30])
+        self._memory_bytes = chance.choice([0, 50_000])
 
     def passes(self, error: Exception) -> bool:
         """Return whether another start may succeed: later, or once the former lease has ended."""
@@ -142,9 +144,10 @@ class SharedWorld(World):
         files = partial(CachedFiles, block_bytes=_BLOCK_BYTES, clock=loop.time)
         make_cache = BlockCache.__init__
 
-        def small_cache(cache: BlockCache, create: Any, bytes_max: int, *rest: Any) -> None:
-            make_cache(cache, create, self._cache_bytes, *rest)
-            cache._ahead_max = 0
+        def small_cache(
+            cache: BlockCache, create: Any, bytes_max: int, memory_bytes_max: int, *rest: Any
+        ) -> None:
+            make_cache(cache, create, self._cache_bytes, self._memory_bytes, *rest)
 
         def replicas(bucket: Bucket, home: Any, builder: Builder, *rest: Any) -> ReadReplicas:
             of_replicas: Any = BucketOfReplicas(self.bucket)
@@ -162,7 +165,7 @@ class SharedWorld(World):
                 (janitor, "_LOOK_S", _JANITOR_S),
                 (block_cache, "threading", loop.module()),
                 (BlockCache, "__init__", small_cache),
-                (BlockCache, "_begin", lambda cache, file, start, end: start),
+                (ReadAhead, "begin", lambda ahead, file, start, end: start),
                 (Claim, "result", lambda claim: loop.claim_result(claim)),
                 (asyncio, "run_coroutine_threadsafe", loop.run_threadsafe),
                 (CleanerPool, "_start_thread", start_thread),

@@ -1,0 +1,115 @@
+"""Blocks of remote files that are fetched once stay in memory, others go to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.storage.objects.cached_files import CachedFiles
+from tests.simulation.crashfs import CrashFileSystem
+from tests.storage.remote import GatedStore, contents, upload
+from tests.support.object_store import MemoryStore
+
+BLOCK = 16
+PLENTY = 1 << 20
+PATH = Path("/file.log")
+
+
+@contextmanager
+def cached(
+    blocks: int, memory_blocks: int, *, disk_blocks: int = 1 << 16
+) -> Iterator[tuple[CachedFiles, bytes, GatedStore]]:
+    """A file of some blocks in a bucket, its bytes, and the bucket."""
+    data, bucket = contents(blocks * BLOCK), GatedStore()
+    fs = CachedFiles(
+        CrashFileSystem(),
+        disk_blocks * BLOCK,
+        memory_bytes_max=memory_blocks * BLOCK,
+        block_bytes=BLOCK,
+    )
+    fs.add_remote(PATH, upload(bucket, "pack", data))
+    yield fs, data, bucket
+    fs.close()
+
+
+def read_as_a_consumer(fs: CachedFiles, size: int, piece: int = 5) -> bytes:
+    found = b""
+    while len(found) < size:
+        held = fs.open(PATH).hold()  # each fetch holds the file
+        found += held.read_cached(len(found), piece) or held.read(len(found), piece)
+    return found
+
+
+def test_a_consumer_that_catches_up_leaves_the_disk_alone() -> None:
+    with cached(500, 64) as (fs, data, bucket):
+        assert read_as_a_consumer(fs, len(data)) == data
+        assert sum(size for _, size in bucket.ranges) == len(data)
+        assert fs.cached_bytes == 0
+        assert 0 < fs.memory_bytes <= 64 * BLOCK
+        assert not fs._fs.exists(PATH)
+
+
+def test_the_oldest_blocks_are_dropped_from_memory() -> None:
+    with cached(9, 3) as (fs, data, bucket):
+        for block in (0, 2, 4, 6):  # not sequential: one request each
+            assert fs.open(PATH).read(block * BLOCK, BLOCK) == data[block * BLOCK :][:BLOCK]
+        for block in (2, 4, 6):
+            found = fs.open(PATH).read_cached(block * BLOCK + 3, 4)
+            assert bytes(found or b"") == data[block * BLOCK + 3 :][:4]
+        assert fs.open(PATH).read_cached(0, 4) is None
+        assert len(bucket.ranges) == 4
+
+
+def test_a_block_that_is_fetched_again_goes_to_the_disk() -> None:
+    with cached(9, 1) as (fs, data, bucket):
+        for block in (0, 4, 0, 8, 4):
+            assert fs.open(PATH).read(block * BLOCK, BLOCK) == data[block * BLOCK :][:BLOCK]
+        assert fs.cached_bytes == 2 * BLOCK
+        asked = len(bucket.ranges)
+        for block in (0, 4, 8):
+            found = fs.open(PATH).read_cached(block * BLOCK, BLOCK)
+            assert bytes(found or b"") == data[block * BLOCK :][:BLOCK]
+        assert len(bucket.ranges) == asked
+
+
+def test_a_block_that_is_fetched_again_after_more_than_the_budget_is_still_a_passing_one() -> None:
+    with cached(60, 1, disk_blocks=10) as (fs, data, _):
+        for block in (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 0):
+            assert fs.open(PATH).read(block * BLOCK, BLOCK) == data[block * BLOCK :][:BLOCK]
+        assert fs.cached_bytes == 0
+
+
+def test_one_read_joins_blocks_of_the_memory_the_disk_and_the_bucket() -> None:
+    with cached(9, 3) as (fs, data, bucket):
+        for block in (0, 7, 2, 5, 0):
+            fs.open(PATH).read(block * BLOCK, BLOCK)
+        assert fs.cached_bytes == BLOCK
+        assert fs.memory_bytes == 3 * BLOCK
+        assert fs.open(PATH).read_cached(0, 3 * BLOCK) is None
+        assert fs.open(PATH).read(3, 3 * BLOCK - 4) == data[3 : 3 * BLOCK - 1]
+        assert bucket.ranges[-1] == (BLOCK, BLOCK)
+
+
+def test_a_removed_file_has_no_blocks_in_memory() -> None:
+    with cached(20, 8) as (fs, data, _):
+        held = fs.open(PATH).hold()
+        assert held.read(0, 3 * BLOCK) == data[: 3 * BLOCK]
+        fs.add_remote(Path("/other"), upload(MemoryStore(), "other", data))
+        assert fs.open(Path("/other")).read(0, BLOCK) == data[:BLOCK]
+        before = fs.memory_bytes
+        fs.remove(PATH)
+        assert 0 < fs.memory_bytes < before
+        assert held.read(0, len(data)) == data
+        fs.remove(Path("/other"))
+        assert fs.memory_bytes == fs.cached_bytes == 0
+
+
+def test_many_consumers_come_to_the_end_with_little_memory() -> None:
+    with cached(200, 8) as (fs, data, _), ThreadPoolExecutor(6) as readers:
+        reading = [
+            readers.submit(read_as_a_consumer, fs, len(data), piece) for piece in range(3, 27, 4)
+        ]
+        assert all(one.result() == data for one in reading)
+        assert fs.memory_bytes <= 8 * BLOCK
