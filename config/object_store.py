@@ -204,8 +204,8 @@ class ObjectStoreConfig:
         default=10 * 1024 * 1024 * 1024,
         valid=at_least(64 * 1024 * 1024),
         doc="How much of the disk a broker uses for segments of shared topics that are in the "
-        "object store, so that they are not read from there again. It has what the broker wrote, "
-        "and what it fetched twice.",
+        "object store, so that they are not read from there again: segments that the broker "
+        "wrote, and parts that it fetched twice.",
     )
     odradek_cache_memory_bytes: int64 = option(
         "odradek.cache.memory.bytes",

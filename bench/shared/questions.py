@@ -21,6 +21,7 @@ from bench.watch import MemoryWatch
 LOCAL, OBJECT = "local", "object"
 _PARTITIONS = 12
 _RATE = 20_000  # records a second
+_FLOOD = 150_000  # records, for each second that a measurement of the throughput may take
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,21 @@ def _ask_rate(stage: Stage, seconds: float, rounds: int) -> None:
 
 def _ask_throughput(stage: Stage, seconds: float, rounds: int) -> None:
     found: dict[str, list[float]] = {LOCAL: [], OBJECT: []}
+    costs: dict[str, list[float]] = {LOCAL: [], OBJECT: []}
     for storage in found:
         stage.create(storage, _PARTITIONS, storage)
     for _ in range(rounds):
         for storage, rates in found.items():
+            before_s = stage.cpu_s()
             rates.append(_throughput(stage, storage, seconds))
             time.sleep(2)  # for the uploads that are still to be done
+            sent_bytes = int(seconds * _FLOOD) * RECORD_BYTES
+            costs[storage].append((stage.cpu_s() - before_s) / sent_bytes * 1e9)
     for storage, rates in found.items():
-        print(f"  {storage:7} {', '.join(f'{one:.0f}' for one in rates)} MB/s")
+        print(
+            f"  {storage:7} {', '.join(f'{one:.0f}' for one in rates)} MB/s; the brokers' CPU"
+            f" {', '.join(f'{one:.1f}' for one in costs[storage])} s/GB"
+        )
     ratios = sorted(one / other for one, other in zip(*reversed(found.values()), strict=True))
     print(f"  ratio   {', '.join(f'{one:.2f}' for one in ratios)}")
 
@@ -88,7 +96,7 @@ def _ask_throughput(stage: Stage, seconds: float, rounds: int) -> None:
 def _throughput(stage: Stage, topic: str, seconds: float) -> float:
     """Return the MB/s of Kafka's ProducerPerformance."""
     load = KafkaLoad(
-        int(seconds * 150_000),
+        int(seconds * _FLOOD),
         RECORD_BYTES,
         {"bootstrap.servers": stage.bootstrap, "acks": "all", "batch.size": "131072"},
     )

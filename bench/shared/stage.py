@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from bench.clients import create_topic
 from bench.processes import OdradekProcess, wait_for
 from bench.servers import cloud, postgresql, s3_server
+from bench.watch import cpu_s
 
 _PUTS = re.compile(r'^odradek_object_store_requests_total\{.*method="PUT".*\} (\S+)', re.MULTILINE)
 
@@ -41,6 +42,10 @@ class Stage:
         for broker in self.brokers:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
             wait_for(partial(_leads, admin, topic), f"leaders of {topic}")
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the brokers have used."""
+        return sum(map(cpu_s, self.brokers))
 
     def puts(self) -> int:
         """Return how many PUTs the brokers have sent."""

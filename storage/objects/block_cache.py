@@ -1,6 +1,6 @@
-"""Blocks of remote files: fetched when they are read, then in memory or on the disk.
+"""Blocks of remote files: fetched when they are read, then kept, within two budgets.
 
-Which of both, storage/objects/passing_blocks.py says. Each has a budget.
+They are in memory after the first fetch (storage/objects/passing_blocks.py), then on the disk.
 
 1. A block that is here is read without the lock. Dropping it from the disk first changes `present`
    and `drops`, then punches the hole: a reader for which `drops` has not changed has read no hole.
@@ -84,8 +84,9 @@ class BlockCache:
         self._passing = PassingBlocks(memory_bytes_max, block_bytes, bytes_max)
         self.counters, self._next_log_s = CacheCounters(), 0.0
         # A quarter of a small budget at most: blocks must not be dropped before they are read.
-        ahead_bytes = (memory_bytes_max or bytes_max) // 4
-        self._ahead = ReadAhead(self._fetch_ahead, ahead_bytes // block_bytes)
+        ahead_max = (memory_bytes_max or bytes_max) // 4 // block_bytes
+        room = self._passing.room if memory_bytes_max else None
+        self._ahead = ReadAhead(self._fetch_ahead, ahead_max, room)
 
     @property
     def memory_bytes(self) -> int:
@@ -156,7 +157,7 @@ class BlockCache:
     def _read_here(
         self, file: BlockFile, held: File | None, position: int, end: int, *, may_wait: bool
     ) -> Buffer:
-        """Read what is in memory or on the disk from a position on.
+        """Read from a position on, in memory or on the disk.
 
         Returns nothing if the first block is missing, or if the disk would have to be waited for.
         """
@@ -173,11 +174,9 @@ class BlockCache:
         found = read(position, end - position)
         if found is None or file.drops[blocks] != drops:
             return NOTHING
-        if len(found) == end - position:
-            return found
-        if may_wait:
+        if may_wait and len(found) < end - position:
             raise DiskFailure(file.path, OSError(errno.EIO, "it was cut; start the broker again"))
-        return NOTHING
+        return found if len(found) == end - position else NOTHING
 
     def _obtain(self, file: BlockFile, position: int, end: int) -> Buffer:
         """Fetch a missing block and those after it, or wait for the thread that does.
@@ -312,6 +311,9 @@ class BlockCache:
         """Mark blocks as used, and read ahead of sequential readers."""
         blocks = self._blocks_of(position, end)
         file.used[blocks] = b"\1" * (blocks.stop - blocks.start)
+        if file.passing:
+            with self.lock:
+                self._passing.note_use(file, blocks)
         self._ahead.note_use(file, blocks)
 
     def _fetch_ahead(self, file: BlockFile, first: int, fetched: array[int]) -> None:

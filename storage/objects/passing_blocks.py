@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from odradek.storage.objects.remote_files import BlockFile
+from odradek.storage.objects.remote_files import NOTHING, BlockFile, Fetched
 
 
 class PassingBlocks:
@@ -21,10 +21,11 @@ class PassingBlocks:
         """`kept_bytes_max` is the budget of the blocks on the disk."""
         self.bytes_max, self._block_bytes = bytes_max, block_bytes
         self._kept_bytes_max = kept_bytes_max
-        self.size_bytes = 0
-        # By the file and the first block of a request, the bytes of all its blocks: memory is
-        # free once no block of them is used.
-        self._requests: OrderedDict[tuple[BlockFile, int], memoryview] = OrderedDict()
+        self.size_bytes = self._unread_blocks = 0
+        # A request is dropped as a whole: memory is free once no block of it is used. Those with
+        # blocks that were not read yet are dropped last.
+        self._unread: OrderedDict[Fetched, None] = OrderedDict()
+        self._read: OrderedDict[Fetched, None] = OrderedDict()
 
     def note_fetch(self, file: BlockFile, first: int, end: int, fetched_bytes: int) -> bool:
         """Note that blocks were fetched, and return whether one of them was lately before.
@@ -43,28 +44,50 @@ class PassingBlocks:
         if len(data) > self.bytes_max:
             return False
         while self.size_bytes + len(data) > self.bytes_max:
-            self._drop(*next(iter(self._requests)))
-        self._requests[file, first] = data
+            self._drop(next(iter(self._read or self._unread)))
+        blocks = range(first, first - (-len(data) // self._block_bytes))
+        request = Fetched(file, first, data, {one for one in blocks if not file.used[one]})
+        (self._unread if request.unread else self._read)[request] = None
         self.size_bytes += len(data)
-        for start in range(0, len(data), self._block_bytes):
-            block = first + start // self._block_bytes
-            file.passing[block] = data[start : start + self._block_bytes]
+        self._unread_blocks += len(request.unread)
+        file.passing.update(dict.fromkeys(blocks, request))
         return True
+
+    def note_use(self, file: BlockFile, blocks: slice) -> None:
+        """Note that blocks are being read."""
+        for block in range(blocks.start, blocks.stop):
+            request = file.passing.get(block)
+            if request is not None and block in request.unread:
+                request.unread.discard(block)
+                self._unread_blocks -= 1
+                if not request.unread:
+                    del self._unread[request]
+                    self._read[request] = None
+
+    def room(self) -> int:
+        """Return how many blocks may be fetched ahead, so that none is dropped before it is read.
+
+        Half of the memory is for those that are not read yet.
+        """
+        return self.bytes_max // 2 // self._block_bytes - self._unread_blocks
 
     def forget(self, file: BlockFile) -> None:
         """Drop the blocks of a file. It takes as long as the file has blocks here."""
-        for block in sorted(file.passing):
-            if (file, block) in self._requests:
-                self._drop(file, block)
+        for request in set(file.passing.values()):
+            self._drop(request)
 
-    def _drop(self, file: BlockFile, first: int) -> None:
-        data = self._requests.pop((file, first))
-        self.size_bytes -= len(data)
-        for block in range(first, first - (-len(data) // self._block_bytes)):
-            del file.passing[block]
+    def _drop(self, request: Fetched) -> None:
+        del (self._unread if request.unread else self._read)[request]
+        self.size_bytes -= len(request.data)
+        self._unread_blocks -= len(request.unread)
+        count = -(-len(request.data) // self._block_bytes)
+        for block in range(request.first, request.first + count):
+            del request.file.passing[block]
 
     def read(self, file: BlockFile, position: int, end: int) -> memoryview:
-        """Return bytes of one block from a position on; NOTHING if it is not here."""
-        block, start = divmod(position, self._block_bytes)
-        data = file.passing.get(block, memoryview(b""))
-        return data[start : start + end - position]
+        """Return bytes of one request from a position on; nothing if they are not here."""
+        request = file.passing.get(position // self._block_bytes)
+        if request is None:
+            return NOTHING
+        start = request.first * self._block_bytes
+        return request.data[position - start : end - start]

@@ -1,7 +1,7 @@
 """Blocks that sequential readers of remote files need next, fetched by a few threads.
 
-No request waits in a queue: one is begun if a thread is free. Else the reader fetches its blocks
-itself, when it needs them.
+No request waits in a queue: one is begun if a thread is free, and while there is room for its
+blocks. Else the reader fetches its blocks itself, when it needs them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ class ReadAhead:
     """The sequential readers of all files, and the threads that fetch for them."""
 
     def __init__(
-        self, fetch: Callable[[BlockFile, int, array[int]], None], blocks_max: int
+        self,
+        fetch: Callable[[BlockFile, int, array[int]], None],
+        blocks_max: int,
+        room: Callable[[], int] | None,
     ) -> None:
         """`fetch` fetches blocks from the first on, but those fetched since `fetched` was noted.
 
-        It raises nothing. At most `blocks_max` are fetched ahead of a reader.
+        It raises nothing. At most `blocks_max` are fetched ahead of a reader, and in all as many
+        as `room` returns, those under way included, unless it is None.
         """
         self._fetch, self._blocks_max = fetch, min(_AHEAD_BLOCKS_MAX, blocks_max)
+        self._room, self._under_way = room, 0
         self._threads = ThreadPoolExecutor(_THREADS, "read-ahead")
         self._free_threads = threading.Semaphore(_THREADS)
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Wait for the requests that are under way, and begin no other."""
@@ -69,15 +75,26 @@ class ReadAhead:
 
     def begin(self, file: BlockFile, start: int, end: int) -> int:
         """Begin requests in free threads; return the end of their blocks."""
+        if self._room is not None:
+            # Half of the room, so that other readers have some, too; by whole requests.
+            room = (self._room() - self._under_way) // 2
+            if end - start > room:
+                end = start + max(room - room % REQUEST_BLOCKS_MAX, 0)
         while start < end and self._blocks_max and self._free_threads.acquire(blocking=False):
             stop = min(start + REQUEST_BLOCKS_MAX, end)
+            self._count(stop - start)
             fetched = file.fetched[start:stop]
             self._threads.submit(self._fetch_and_release, file, start, fetched)
             start = stop
         return start
 
+    def _count(self, blocks: int) -> None:
+        with self._lock:
+            self._under_way += blocks
+
     def _fetch_and_release(self, file: BlockFile, first: int, fetched: array[int]) -> None:
         try:
             self._fetch(file, first, fetched)
         finally:
+            self._count(-len(fetched))
             self._free_threads.release()

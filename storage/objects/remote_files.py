@@ -64,6 +64,16 @@ class Claim(Future[memoryview]):
         self.first, self.end = first, end
 
 
+class Fetched:
+    """The blocks of one request, in memory."""
+
+    __slots__ = ("data", "file", "first", "unread")
+
+    def __init__(self, file: BlockFile, first: int, data: memoryview, unread: set[int]) -> None:
+        """`unread` are the blocks that nobody has begun to read."""
+        self.file, self.first, self.data, self.unread = file, first, data, unread
+
+
 class BlockFile:
     """A file that is remote or may become so, and the state of its local copy."""
 
@@ -73,8 +83,8 @@ class BlockFile:
     used: bytearray
     drops: array[int]
     fetched: array[int]
-    # The blocks that are in memory.
-    passing: dict[int, memoryview]
+    # By each block that is in memory, the request that fetched it.
+    passing: dict[int, Fetched]
     claims: dict[int, Claim]
     # The errors of fetched blocks, and the clock's time until which they are shown.
     failures: dict[int, tuple[StorageError, float]]

@@ -200,7 +200,7 @@ async def test_a_takeover_and_cold_reads_are_counted(tmp_path: Path, catalog_url
         assert value(before, "shared_logs_opening_seconds") > 0
         assert await records(leader) == read
         after = await metrics(leader)
-        for name in ("cache_fetched_bytes", "cache_bytes"):
+        for name in ("cache_fetched_bytes", "cache_memory_bytes"):
             assert value(after, name) > value(before, name), name
         for name, labels in (
             ("cache_reads", {"result": "miss"}),

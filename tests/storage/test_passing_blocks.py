@@ -11,6 +11,7 @@ from odradek.storage.objects.cached_files import CachedFiles
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.remote import GatedStore, contents, upload
 from tests.support.object_store import MemoryStore
+from tests.support.waiting import wait_until
 
 BLOCK = 16
 PLENTY = 1 << 20
@@ -113,3 +114,31 @@ def test_many_consumers_come_to_the_end_with_little_memory() -> None:
         ]
         assert all(one.result() == data for one in reading)
         assert fs.memory_bytes <= 8 * BLOCK
+
+
+def test_consumers_side_by_side_fetch_each_byte_once_and_leave_the_disk_alone() -> None:
+    with cached(100, 96) as (fs, data, bucket):
+        paths = [Path(f"/{number}") for number in range(6)]
+        for path in paths:
+            fs.add_remote(path, upload(bucket, path.name, data))
+        found = dict.fromkeys(paths, b"")
+        while len(found[paths[-1]]) < len(data):
+            for path in paths:
+                at = len(found[path])
+                held = fs.open(path).hold()
+                found[path] += held.read_cached(at, 20) or held.read(at, 20)
+        assert all(one == data for one in found.values())
+        assert sum(size for _, size in bucket.ranges) == 6 * len(data)
+        assert fs.cached_bytes == 0
+
+
+def test_blocks_that_were_read_are_dropped_before_those_that_wait_for_their_reader() -> None:
+    with cached(30, 8) as (fs, data, bucket):
+        fs.open(PATH).read(0, BLOCK)
+        fs.open(PATH).read(BLOCK, BLOCK)
+        wait_until(lambda: fs.memory_bytes == 4 * BLOCK)  # two of them ahead
+        for block in range(12, 28, 2):
+            fs.open(PATH).read(block * BLOCK, BLOCK)
+        asked = len(bucket.ranges)
+        assert fs.open(PATH).read(2 * BLOCK, 2 * BLOCK) == data[2 * BLOCK : 4 * BLOCK]
+        assert (2 * BLOCK, 2 * BLOCK) not in bucket.ranges[asked:]
