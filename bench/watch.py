@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import compileall
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from bench.pairs import Broker
 from bench.processes import ROOT, resident_bytes
@@ -42,10 +44,18 @@ class MemoryWatch:
             self.most_bytes = max(self.most_bytes, resident_bytes(self._process))
 
 
-def cpu_s(broker: Broker) -> float:
-    """Return the CPU seconds that a broker has used since its start."""
-    assert broker.process is not None
-    return time.clock_gettime(~broker.process.pid << 3 | _CPUCLOCK_SCHED)
+class Running(Protocol):
+    """A broker or another server."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Its process."""
+
+
+def cpu_s(server: Running) -> float:
+    """Return the CPU seconds that a server has used since its start."""
+    assert server.process is not None
+    return time.clock_gettime(~server.process.pid << 3 | _CPUCLOCK_SCHED)
 
 
 def cpu_of(broker: Broker, work: Callable[[], object]) -> float:

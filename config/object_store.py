@@ -117,6 +117,13 @@ class ObjectStoreConfig:
         doc="Whether the name of an s3:// bucket is in the path of a request, or else in the name "
         "of the host; by default as addressing_style in AWS's config file, or else in the path.",
     )
+    odradek_object_store_sign_payload: bool | None = option(
+        f"{_STORE}sign.payload",
+        default=None,
+        doc="Whether requests to an s3:// bucket are signed with the SHA-256 of all their bytes, "
+        "which may triple the CPU time of an upload; by default only for an endpoint without "
+        "TLS. Set it to false for such an endpoint in a network that is trusted.",
+    )
     odradek_object_store_access_key_id: password | None = option(
         _KEY_ID,
         default=None,
@@ -261,6 +268,7 @@ def object_store_problems(config: ObjectStoreConfig) -> Iterator[tuple[str, Sequ
             f"{_STORE}endpoint": config.odradek_object_store_endpoint,
             f"{_STORE}region": config.odradek_object_store_region,
             f"{_STORE}path.style": config.odradek_object_store_path_style,
+            f"{_STORE}sign.payload": config.odradek_object_store_sign_payload,
             _KEY_ID: key_id,
             _KEY: key,
         }

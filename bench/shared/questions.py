@@ -74,20 +74,21 @@ def _ask_rate(stage: Stage, seconds: float, rounds: int) -> None:
 
 def _ask_throughput(stage: Stage, seconds: float, rounds: int) -> None:
     found: dict[str, list[float]] = {LOCAL: [], OBJECT: []}
-    costs: dict[str, list[float]] = {LOCAL: [], OBJECT: []}
+    costs: dict[str, list[str]] = {LOCAL: [], OBJECT: []}
     for storage in found:
         stage.create(storage, _PARTITIONS, storage)
     for _ in range(rounds):
         for storage, rates in found.items():
-            before_s = stage.cpu_s()
+            before_s, before_store_s = stage.cpu_s(), stage.store_cpu_s()
             rates.append(_throughput(stage, storage, seconds))
             time.sleep(2)  # for the uploads that are still to be done
-            sent_bytes = int(seconds * _FLOOD) * RECORD_BYTES
-            costs[storage].append((stage.cpu_s() - before_s) / sent_bytes * 1e9)
+            sent_gb = int(seconds * _FLOOD) * RECORD_BYTES / 1e9
+            own_s, store_s = stage.cpu_s() - before_s, stage.store_cpu_s() - before_store_s
+            costs[storage].append(f"{own_s / sent_gb:.1f} + {store_s / sent_gb:.1f}")
     for storage, rates in found.items():
         print(
-            f"  {storage:7} {', '.join(f'{one:.0f}' for one in rates)} MB/s; the brokers' CPU"
-            f" {', '.join(f'{one:.1f}' for one in costs[storage])} s/GB"
+            f"  {storage:7} {', '.join(f'{one:.0f}' for one in rates)} MB/s; CPU of the brokers"
+            f" and of the store {', '.join(costs[storage])} s/GB"
         )
     ratios = sorted(one / other for one, other in zip(*reversed(found.values()), strict=True))
     print(f"  ratio   {', '.join(f'{one:.2f}' for one in ratios)}")

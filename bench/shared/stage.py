@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from bench.clients import create_topic
 from bench.processes import OdradekProcess, wait_for
 from bench.servers import cloud, postgresql, s3_server
+from bench.servers.s3_server import S3Server
 from bench.watch import cpu_s
 
 _PUTS = re.compile(r'^odradek_object_store_requests_total\{.*method="PUT".*\} (\S+)', re.MULTILINE)
@@ -27,6 +28,7 @@ class Stage:
     """Brokers of one cluster."""
 
     brokers: list[OdradekProcess]
+    store: S3Server | None  # None with a folder for it
 
     @property
     def bootstrap(self) -> str:
@@ -46,6 +48,10 @@ class Stage:
     def cpu_s(self) -> float:
         """Return the CPU seconds that the brokers have used."""
         return sum(map(cpu_s, self.brokers))
+
+    def store_cpu_s(self) -> float:
+        """Return the CPU seconds that the server of S3 has used."""
+        return 0.0 if self.store is None else cpu_s(self.store)
 
     def puts(self) -> int:
         """Return how many PUTs the brokers have sent."""
@@ -84,12 +90,12 @@ def running(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         if has_files:
             (folder / "bucket").mkdir()
-            engines: Mapping[str, str] = {
+            store, engines = None, {
                 "odradek.catalog.url": f"sqlite://{folder / 'catalog.db'}",
                 "odradek.object.store.url": f"file://{folder / 'bucket'}",
             }
         else:
-            engines = _servers(stack, is_delayed)
+            store, engines = _servers(stack, is_delayed)
         brokers = [
             OdradekProcess(
                 folder / str(node_id), {**engines, "node.id": str(node_id), **settings}
@@ -99,11 +105,11 @@ def running(
         for one in brokers:
             stack.callback(one.stop)
             one.start()
-        yield Stage(brokers)
+        yield Stage(brokers, store)
 
 
-def _servers(stack: ExitStack, is_delayed: bool) -> Mapping[str, str]:
-    """Start a PostgreSQL and a server of S3; return the settings of brokers."""
+def _servers(stack: ExitStack, is_delayed: bool) -> tuple[S3Server, dict[str, str]]:
+    """Start a PostgreSQL and a server of S3; return the settings of brokers, too."""
     database = stack.enter_context(postgresql.running(is_durable=True))
     s3 = stack.enter_context(s3_server.running())
     catalog, store = database.create_database("catalog"), s3.create_bucket("topics")
@@ -111,12 +117,13 @@ def _servers(stack: ExitStack, is_delayed: bool) -> Mapping[str, str]:
     if is_delayed:
         ports = stack.enter_context(cloud.running(s3.port, database.port))
         s3_port, catalog = ports[0], catalog.replace(f":{database.port}/", f":{ports[1]}/")
-    return {
+    return s3, {
         "odradek.catalog.url": catalog,
         "odradek.object.store.url": store,
         "odradek.object.store.endpoint": f"http://127.0.0.1:{s3_port}",
         "odradek.object.store.region": s3_server.REGION,
         "odradek.object.store.path.style": "true",
+        "odradek.object.store.sign.payload": "false",  # as with TLS, which the server lacks here
         "odradek.object.store.access.key.id": s3_server.KEY_ID,
         "odradek.object.store.secret.access.key": s3_server.KEY,
     }

@@ -87,6 +87,7 @@ def _store_options(config: ObjectStoreConfig) -> StoreOptions:
         endpoint=config.odradek_object_store_endpoint or None,
         region=config.odradek_object_store_region or None,
         path_style=config.odradek_object_store_path_style,
+        sign_payload=config.odradek_object_store_sign_payload,
         access_key_id=config.odradek_object_store_access_key_id or None,
         secret_access_key=config.odradek_object_store_secret_access_key or None,
         request_timeout_ms=config.odradek_object_store_timeout_ms,

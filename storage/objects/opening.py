@@ -37,6 +37,7 @@ class StoreOptions:
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
+    sign_payload: bool | None = None
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     request_timeout_ms: int | None = None
@@ -152,7 +153,19 @@ def _s3_config(bucket: str, options: StoreOptions) -> S3Config:
             endpoint = f"{scheme}://{bucket}.{host}"
         # Its variable, AWS_ENDPOINT_URL_S3, would win over `endpoint`.
         config["aws_endpoint_url_s3"] = endpoint
+    config["unsigned_payload"] = not signs_payload(options)
     return config
+
+
+def signs_payload(options: StoreOptions) -> bool:
+    """Return whether the signature of a request covers the bytes of an object.
+
+    By default only where TLS does not protect them, as with AWS's libraries: the SHA-256 takes
+    most of the CPU time of an upload, here and in many a server.
+    """
+    if options.sign_payload is not None:
+        return options.sign_payload
+    return (options.endpoint or "").startswith("http://")
 
 
 def _client(options: StoreOptions) -> ClientConfig:

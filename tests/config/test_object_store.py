@@ -41,9 +41,10 @@ def test_settings_that_are_not_made_are_left_to_the_environment_of_aws() -> None
         config.odradek_object_store_endpoint,
         config.odradek_object_store_region,
         config.odradek_object_store_path_style,
+        config.odradek_object_store_sign_payload,
         config.odradek_object_store_access_key_id,
         config.odradek_object_store_secret_access_key,
-    ) == (None,) * 5
+    ) == (None,) * 6
 
 
 @pytest.mark.parametrize(
