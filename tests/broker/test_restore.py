@@ -185,10 +185,14 @@ class Lost:
 async def numbers_of(brokers: Sequence[Broker]) -> Numbers:
     (_, epoch) = (await described(brokers[0], "t"))[0]
     asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    async with client(brokers[0]) as one:
-        producer_id = (await one.ask(asked, version=4)).producer_id
+    async with client(brokers[0]) as one, asyncio.timeout(PATIENCE_S):
+        # The answer while the catalog is busy; clients repeat the request.
+        busy = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        while (granted := await one.ask(asked, version=4)).error_code == busy:
+            pass
+    assert granted.error_code == ErrorCode.NONE
     sessions = {one.store.session_epoch for one in brokers}  # type: ignore[union-attr]
-    return Numbers(sessions, epoch, producer_id)
+    return Numbers(sessions, epoch, granted.producer_id)
 
 
 async def live_and_lose(path: Path, url: str, server: Postgresql | None) -> Lost:
