@@ -269,7 +269,6 @@ class BlockCache:
         size = len(data)
         with self.lock:
             if self._is_passing(file, claim, data):
-                self._unclaim(file, claim)
                 return
             copy = self._copy_of(file)
             dropped = [] if copy is None else self._make_room(size)

@@ -165,7 +165,7 @@ def signs_payload(options: StoreOptions) -> bool:
     """
     if options.sign_payload is not None:
         return options.sign_payload
-    return (options.endpoint or "").startswith("http://")
+    return urlsplit(options.endpoint or "").scheme == "http"
 
 
 def _client(options: StoreOptions) -> ClientConfig:

@@ -19,7 +19,7 @@ class PassingBlocks:
 
     def __init__(self, bytes_max: int, block_bytes: int, kept_bytes_max: int) -> None:
         """`kept_bytes_max` is the budget of the blocks on the disk."""
-        self.bytes_max, self._block_bytes = bytes_max, block_bytes
+        self._bytes_max, self._block_bytes = bytes_max, block_bytes
         self._kept_bytes_max = kept_bytes_max
         self.size_bytes = self._unread_blocks = 0
         # A request is dropped as a whole: memory is free once no block of it is used. Those with
@@ -41,9 +41,9 @@ class PassingBlocks:
 
     def add(self, file: BlockFile, first: int, data: memoryview) -> bool:
         """Take the blocks of a request, and drop older ones; return False if they do not fit."""
-        if len(data) > self.bytes_max:
+        if len(data) > self._bytes_max:
             return False
-        while self.size_bytes + len(data) > self.bytes_max:
+        while self.size_bytes + len(data) > self._bytes_max:
             self._drop(next(iter(self._read or self._unread)))
         blocks = range(first, first - (-len(data) // self._block_bytes))
         request = Fetched(file, first, data, {one for one in blocks if not file.used[one]})
@@ -69,7 +69,7 @@ class PassingBlocks:
 
         Half of the memory is for those that are not read yet.
         """
-        return self.bytes_max // 2 // self._block_bytes - self._unread_blocks
+        return self._bytes_max // 2 // self._block_bytes - self._unread_blocks
 
     def forget(self, file: BlockFile) -> None:
         """Drop the blocks of a file. It takes as long as the file has blocks here."""

@@ -60,7 +60,7 @@ class ReadAhead:
         file.streams.setdefault(next_block, (next_block, 1))
 
     def note_use(self, file: BlockFile, blocks: slice) -> None:
-        """Read ahead of a sequential reader, which reads these blocks now; it takes no lock."""
+        """Read ahead of a sequential reader, which reads these blocks now."""
         if not file.streams:
             return
         stream, count = None, blocks.stop - blocks.start

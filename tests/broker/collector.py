@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gzip
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+
+from tests.support.http_servers import serving
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -74,16 +75,5 @@ def collecting(context: ssl.SSLContext | None = None) -> Iterator[Collector]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    collector.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(Handler, context) as collector.port:
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,29 +21,13 @@ from odradek.storage.objects.store import ObjectStore
 from odradek.storage.real_files import RealFileSystem
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.faultyfs import DISK_FULL, FaultyFileSystem
+from tests.storage.cached_file import BLOCK, PATH, PLENTY, cached, read_on
 from tests.storage.object_stores import bucket, s3_server, store
 from tests.storage.remote import POSITION, GatedStore, contents, upload
 from tests.support.object_store import MemoryStore
 from tests.support.waiting import wait_until
 
 __all__ = ["bucket", "s3_server", "store"]  # fixtures
-
-BLOCK = 16
-PLENTY = 1 << 20
-PATH = Path("/file.log")
-
-
-@contextmanager
-def cached(
-    size: int, bytes_max: int = PLENTY, *, of: MemoryStore | None = None
-) -> Iterator[tuple[CachedFiles, bytes]]:
-    """A file of some size in a bucket, and its bytes."""
-    data = contents(size)
-    fs = CachedFiles(CrashFileSystem(), bytes_max, block_bytes=BLOCK)
-    fs.add_remote(PATH, upload(of or MemoryStore(), "pack", data))
-    yield fs, data
-    fs.close()
-
 
 def test_a_file_that_fits_in_a_block_is_fetched_whole_and_once() -> None:
     with cached(BLOCK, of=(bucket := GatedStore())) as (fs, data):
@@ -71,8 +54,7 @@ def test_a_sequential_reader_needs_few_requests_and_each_byte_once() -> None:
     with cached(200 * BLOCK, of=(bucket := GatedStore())) as (fs, data):
         found = b""
         while len(found) < len(data):
-            held = fs.open(PATH).hold()  # each fetch holds the file
-            found += held.read_cached(len(found), 5) or held.read(len(found), 5)
+            found += read_on(fs, PATH, len(found), 5)
         assert found == data
         assert fs.counters.fetched_bytes == len(data)
         assert len(bucket.ranges) < 200

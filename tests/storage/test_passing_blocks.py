@@ -8,38 +8,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.storage.objects.cached_files import CachedFiles
-from tests.simulation.crashfs import CrashFileSystem
-from tests.storage.remote import GatedStore, contents, upload
+from tests.storage import cached_file
+from tests.storage.cached_file import BLOCK, PATH, PLENTY, read_on
+from tests.storage.remote import GatedStore, upload
 from tests.support.object_store import MemoryStore
 from tests.support.waiting import wait_until
-
-BLOCK = 16
-PLENTY = 1 << 20
-PATH = Path("/file.log")
 
 
 @contextmanager
 def cached(
-    blocks: int, memory_blocks: int, *, disk_blocks: int = 1 << 16
+    blocks: int, memory_blocks: int, bytes_max: int = PLENTY
 ) -> Iterator[tuple[CachedFiles, bytes, GatedStore]]:
     """A file of some blocks in a bucket, its bytes, and the bucket."""
-    data, bucket = contents(blocks * BLOCK), GatedStore()
-    fs = CachedFiles(
-        CrashFileSystem(),
-        disk_blocks * BLOCK,
-        memory_bytes_max=memory_blocks * BLOCK,
-        block_bytes=BLOCK,
-    )
-    fs.add_remote(PATH, upload(bucket, "pack", data))
-    yield fs, data, bucket
-    fs.close()
+    bucket, memory_bytes = GatedStore(), memory_blocks * BLOCK
+    with cached_file.cached(
+        blocks * BLOCK, bytes_max, memory_bytes_max=memory_bytes, of=bucket
+    ) as (fs, data):
+        yield fs, data, bucket
 
 
 def read_as_a_consumer(fs: CachedFiles, size: int, piece: int = 5) -> bytes:
     found = b""
     while len(found) < size:
-        held = fs.open(PATH).hold()  # each fetch holds the file
-        found += held.read_cached(len(found), piece) or held.read(len(found), piece)
+        found += read_on(fs, PATH, len(found), piece)
     return found
 
 
@@ -76,7 +67,7 @@ def test_a_block_that_is_fetched_again_goes_to_the_disk() -> None:
 
 
 def test_a_block_that_is_fetched_again_after_more_than_the_budget_is_still_a_passing_one() -> None:
-    with cached(60, 1, disk_blocks=10) as (fs, data, _):
+    with cached(60, 1, 10 * BLOCK) as (fs, data, _):
         for block in (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 0):
             assert fs.open(PATH).read(block * BLOCK, BLOCK) == data[block * BLOCK :][:BLOCK]
         assert fs.cached_bytes == 0
@@ -124,9 +115,7 @@ def test_consumers_side_by_side_fetch_each_byte_once_and_leave_the_disk_alone() 
         found = dict.fromkeys(paths, b"")
         while len(found[paths[-1]]) < len(data):
             for path in paths:
-                at = len(found[path])
-                held = fs.open(path).hold()
-                found[path] += held.read_cached(at, 20) or held.read(at, 20)
+                found[path] += read_on(fs, path, len(found[path]), 20)
         assert all(one == data for one in found.values())
         assert sum(size for _, size in bucket.ranges) == 6 * len(data)
         assert fs.cached_bytes == 0
