@@ -284,7 +284,8 @@ class BlockCache:
             with self.lock:
                 if is_written and not file.is_removed:
                     for block in range(claim.first, claim.end):
-                        file.present[block] = 1
+                        # Not used yet where it is: one that is read once is dropped before others.
+                        file.present[block], file.used[block] = 1, 0
                         self._blocks[file, block] = None
                     self._unclaim(file, claim)  # before another thread can drop them
                 elif is_kept:
