@@ -5,6 +5,7 @@ reported in one line (`pipeline.errors`), with Java's trace only with ``--debug`
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from odradek.pipeline.source import TopicSource
 _Command = Callable[..., None]
 
 _DEFAULT_CACHE = "~/.cache/odradek"
+_CATALOG_VARIABLE = "ODRADEK_CATALOG_URL"
 
 _BOOTSTRAP = click.option(
     "--bootstrap-servers",
@@ -61,15 +63,35 @@ _SOURCE_OPTIONS = (
     _OPTION,
 )
 
+_PATH_HELP = (
+    "A folder of log.dirs, a partition's folder or a .log file; separate several by commas."
+)
+_TOPIC_OPTION = click.option("--topic", help="Read only this topic; separate several by commas.")
+_FILE_OPTIONS = (
+    click.option("--path", required=True, metavar="FOLDER", help=_PATH_HELP),
+    _TOPIC_OPTION,
+)
 _SEGMENT_OPTIONS = (
+    click.option("--path", metavar="FOLDER", help=_PATH_HELP),
     click.option(
-        "--path",
-        required=True,
-        metavar="FOLDER",
-        help="A folder of log.dirs, a partition's folder or a .log file; separate several by "
-        "commas.",
+        "--catalog",
+        metavar="URL",
+        help="Read shared topics by this catalog, as in odradek.catalog.url.  [env var: "
+        f"{_CATALOG_VARIABLE}]",
     ),
-    click.option("--topic", help="Read only this topic; separate several by commas."),
+    click.option(
+        "--config",
+        metavar="FILE",
+        help="The server.properties file of a broker, for its catalog and object store.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the object store, as for serve: odradek.object.store.url=…",
+    ),
+    _TOPIC_OPTION,
 )
 
 _SESSION_OPTIONS = (
@@ -96,14 +118,36 @@ _SESSION_OPTIONS = (
 
 
 def segment_options(command: _Command) -> _Command:
+    """Add options for segments; the command gets options of their data source, ``source``."""
+
+    @functools.wraps(command)
+    def with_segments(
+        *,
+        path: str | None,
+        catalog: str | None,
+        config: str | None,
+        settings: Sequence[str],
+        topic: str | None,
+        **others: object,
+    ) -> None:
+        given = {"path": path, "config": config, "topic": topic}
+        # The variable alone does not decide between files and shared topics.
+        given["catalog"] = catalog or (None if path else os.environ.get(_CATALOG_VARIABLE))
+        source = {name: value for name, value in given.items() if value}
+        command(source=source | pairs("--set", settings), **others)
+
+    return decorated(with_segments, _SEGMENT_OPTIONS)
+
+
+def file_options(command: _Command) -> _Command:
     """Add options for segment files; the command gets options of their data source, ``source``."""
 
     @functools.wraps(command)
-    def with_segments(*, path: str, topic: str | None, **others: object) -> None:
+    def with_files(*, path: str, topic: str | None, **others: object) -> None:
         source = {"path": path} | ({"topic": topic} if topic else {})
         command(source=source, **others)
 
-    return decorated(with_segments, _SEGMENT_OPTIONS)
+    return decorated(with_files, _FILE_OPTIONS)
 
 
 def source_options(command: _Command) -> _Command:

@@ -16,8 +16,8 @@ from odradek.pipeline.cleaner_model import KafkaCleaner
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import (
     errors_in_one_line,
+    file_options,
     run_command,
-    segment_options,
     session_options,
 )
 from odradek.pipeline.plan_text import as_json, by_topic, tell
@@ -28,7 +28,7 @@ _DEFAULTS = KafkaCleaner()
 
 
 @click.command("plan")
-@segment_options
+@file_options
 @click.option(
     "--dedupe-buffer-size",
     type=click.IntRange(min=1024),

@@ -16,12 +16,13 @@ import os
 import struct
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from io import FileIO
+from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_bytes import Opener, open_bytes
 from odradek.pipeline.segment_files import Segment, changed, errors_in_one_line, open_regular
 from odradek.pipeline.segment_selection import INT64_END, INT64_MIN
 from odradek.protocol import batch_scan
@@ -92,6 +93,7 @@ def read_chunks(
     segment: Segment,
     on_damage: Callable[[Damage], None],
     *,
+    open_segment: Opener = open_bytes,
     start_offset: int = INT64_MIN,
     checks_crc: bool = True,
 ) -> Iterator[Chunk]:
@@ -101,7 +103,7 @@ def read_chunks(
     called with each damaged place, and may raise; reading continues behind it. Raises
     PipelineError for a file that is gone or has changed.
     """
-    with errors_in_one_line(segment.path), open_regular(segment.path) as file:
+    with errors_in_one_line(segment.path), open_segment(segment) as file:
         yield from _Walk(file, segment, on_damage, checks_crc).chunks(start_offset)
 
 
@@ -110,7 +112,7 @@ class _Walk:
 
     def __init__(
         self,
-        file: FileIO,
+        file: RawIOBase,
         segment: Segment,
         on_damage: Callable[[Damage], None],
         checks_crc: bool,
@@ -312,7 +314,7 @@ class _Walk:
         An entry is used when an intact batch is there, and the batch's base offset is no higher:
         since offsets rise, this is right even if the index has other errors.
         """
-        if offset <= self._segment.base_offset:
+        if offset <= self._segment.base_offset or self._segment.shared is not None:
             return 0
         try:
             with open_regular(Path(self._segment.path).with_suffix(".index")) as file:

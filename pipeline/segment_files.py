@@ -20,15 +20,19 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.segment_selection import SegmentOptions, Selection, Span
+from odradek.pipeline.segment_selection import INT64_END, SegmentOptions, Selection, Span
+
+if TYPE_CHECKING:
+    from odradek.broker.shared.snapshot import LogPart, SharedLogs
 
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -43,9 +47,16 @@ _TIME_ENTRY = struct.Struct(">qi")
 _NAMES_SHOWN = 10
 
 
+class SharedPart(NamedTuple):
+    """A segment's bytes, if an object store and the catalog have them, and not a file."""
+
+    logs: SharedLogs
+    part: LogPart
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment file as it was found. The last one of a partition may still be written to."""
+    """A segment as it was found. The last file of a partition may still be written to."""
 
     path: str
     topic: str
@@ -53,6 +64,11 @@ class Segment:
     base_offset: int
     next_base_offset: int | None  # of the segment after it, None for the last
     size_bytes: int
+    # The offsets that its readers may see: it may have batches before them.
+    read: Span = field(default_factory=Span)
+    # The partition's later segments may have more, which does not count.
+    high_watermark: int = INT64_END
+    shared: SharedPart | None = None
 
     @property
     def offsets(self) -> Span:
@@ -69,7 +85,8 @@ def find_segments(options: SegmentOptions, selection: Selection) -> list[Segment
     partition of the options that does not exist, and while files are exchanged.
     """
     found = list(dict.fromkeys(one for path in options.paths for one in _partitions(Path(path))))
-    _require(found, options)
+    there = (partition_name(folder) for folder, _ in found)
+    require_partitions(there, options.selection, ", ".join(options.paths))
     segments: dict[Path, Segment] = {}
     for folder, only in found:
         if selection.includes_partition(*partition_name(folder)):
@@ -186,17 +203,18 @@ def _partitions(path: Path) -> Iterator[tuple[Path, Path | None]]:
     yield from ((folder, None) for folder in folders)
 
 
-def _require(found: Sequence[tuple[Path, Path | None]], options: SegmentOptions) -> None:
-    """Raise PipelineError unless every topic and partition of the options exists."""
-    there = {partition_name(folder) for folder, _ in found}
-    where = ", ".join(options.paths)
-    topics = options.selection.topics
+def require_partitions(
+    there: Iterable[tuple[str, int]], selection: Selection, where: str
+) -> None:
+    """Raise PipelineError unless every topic and partition of a selection exists there."""
+    there = set(there)
+    topics = selection.topics
     if topics is not None and (missing := sorted(topics - {topic for topic, _ in there})):
         names = sorted({topic for topic, _ in there})
         others = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
-        raise PipelineError(f"topic {missing[0]} is not in {where}: there are {others}")
+        raise PipelineError(f"topic {missing[0]} is not in {where}: there are {others or 'none'}")
     numbers = {number for topic, number in there if topics is None or topic in topics}
-    wanted = options.selection.partitions
+    wanted = selection.partitions
     if wanted is not None and (absent := sorted(wanted - numbers)):
         raise PipelineError(f"no topic read from {where} has a partition {absent[0]}")
 
@@ -229,11 +247,13 @@ def _ends_before(segment: Segment, timestamp: int) -> bool:
 
 
 def _latest_timestamp(segment: Segment) -> int | None:
-    """Read the largest timestamp (ms) in a sealed segment, None where its index lacks it.
+    """Return the largest timestamp (ms) in a sealed segment, None where its index lacks it.
 
     An entry of a .timeindex is the largest timestamp so far, 64 bits, and an offset less the
     base offset, 32 bits. The last one is written when the segment is sealed.
     """
+    if segment.shared is not None:
+        return segment.shared.part.max_timestamp
     try:
         with open_regular(Path(segment.path).with_suffix(".timeindex")) as file:
             size_bytes = file.seek(0, os.SEEK_END)

@@ -8,7 +8,8 @@ module loads or compiles the kernels: it is imported to read records, not to pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from odradek.pipeline.segment_arrow import Rows, damage_batch, record_batch
 from odradek.pipeline.segment_batches import Chunk, Damage, read_chunks, stop
+from odradek.pipeline.segment_bytes import Opener, opener
 from odradek.pipeline.segment_files import Segment
 from odradek.pipeline.segment_selection import (
     INT64_END,
@@ -70,17 +72,33 @@ _RECORD_BYTES_MIN = 7
 Numbers = npt.NDArray[np.int64]
 
 
-def read_segment(
-    segment: Segment, selection: Selection, schema: pa.Schema, on_damage: str = STOP
+def read_segments(
+    segments: Sequence[Segment], selection: Selection, schema: pa.Schema, on_damage: str = STOP
 ) -> Iterator[pa.RecordBatch]:
-    """Read the selected records of a segment, with the columns that the schema names.
+    """Read the selected records of segments, with the columns that the schema names.
 
-    Raises PipelineError for a file that is gone or has changed, and for damage unless it is to
+    Raises PipelineError for bytes that are gone or have changed, and for damage unless it is to
     be skipped or reported.
     """
-    reader = _Reader(segment, selection, schema, on_damage)
+    open_segment = opener(segments)
+    for segment in segments:
+        offsets = selection.offsets & segment.read
+        narrowed = replace(selection, offsets=offsets)
+        yield from _read_segment(segment, narrowed, schema, on_damage, open_segment)
+
+
+def _read_segment(
+    segment: Segment,
+    selection: Selection,
+    schema: pa.Schema,
+    on_damage: str,
+    open_segment: Opener,
+) -> Iterator[pa.RecordBatch]:
+    reader = _Reader(segment, selection, schema, on_damage, open_segment)
     start = selection.offsets.start
-    for chunk in read_chunks(segment, reader.meet, start_offset=start):
+    for chunk in read_chunks(
+        segment, reader.meet, open_segment=open_segment, start_offset=start
+    ):
         yield from reader.decode(chunk)
         yield from reader.report()
         if chunk.magic == MAGIC and chunk.batches[-1, BASE_OFFSET] >= selection.offsets.end:
@@ -93,11 +111,18 @@ class _Reader:
     """Decodes the chunks of one segment, and counts its damage."""
 
     def __init__(
-        self, segment: Segment, selection: Selection, schema: pa.Schema, on_damage: str
+        self,
+        segment: Segment,
+        selection: Selection,
+        schema: pa.Schema,
+        on_damage: str,
+        open_segment: Opener,
     ) -> None:
         self._segment, self._selection, self._schema = segment, selection, schema
         self._on_damage = on_damage
-        self._outcomes = Outcomes(segment, selection.offsets.start, self.meet)
+        self._outcomes = Outcomes(
+            segment, selection.offsets.start, self.meet, open_segment
+        )
         self._wants_fates = selection.committed_only or "aborted" in schema.names
         self._bounds = np.array(_bounds(selection.offsets) + _bounds(selection.timestamps))
         self._unreported: list[Damage] = []

@@ -22,6 +22,9 @@ INT64_MIN, INT64_END = -(2**63), 2**63
 STOP, SKIP, REPORT = "stop", "skip", "report"
 
 _PATHS = ("path", "paths")  # Spark sets `paths` for load() with a list
+# Settings of a broker, by which its catalog and object store are found.
+CONFIG, _CATALOG = "config", "catalog"
+_CATALOG_URL, _STORE = "odradek.catalog.url", "odradek.object.store."
 _OPTIONS = (
     "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp",
     "endingTimestamp", "isolation", "includeControl", "onDamage", "columns",
@@ -69,12 +72,17 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
-    """The data source's options, parsed: paths, selection, the treatment of damage, columns."""
+    """The data source's options, parsed: paths, selection, the treatment of damage, columns.
+
+    Without paths, `shared` has settings of a broker that lead to shared topics, and CONFIG, its
+    file.
+    """
 
     paths: tuple[str, ...]
     selection: Selection
     on_damage: str = STOP
     columns: tuple[str, ...] = tuple(COLUMNS)
+    shared: Mapping[str, str] = field(default_factory=dict)
 
 
 # A filter that PySpark 4.1 and later push, such as EqualTo or In: its kind is its class's name,
@@ -87,13 +95,23 @@ def parse_options(options: Mapping[str, str]) -> SegmentOptions:
 
     Raises PipelineError for an option that is unknown, malformed or missing.
     """
-    known = {name.lower(): name for name in (*_PATHS, *_OPTIONS)}
+    known = {name.lower(): name for name in (*_PATHS, CONFIG, _CATALOG, *_OPTIONS)}
     given: dict[str, str] = {}
+    shared: dict[str, str] = {}
     for key, value in options.items():
         name = known.get(key.lower())
-        if name is None:
-            raise PipelineError(f"option {key} is unknown: there are path, {', '.join(_OPTIONS)}")
-        given[name] = value
+        if name is not None:
+            given[name] = value
+        elif key.lower().startswith(_STORE):
+            shared[key.lower()] = value
+        else:
+            there = ", ".join(("path", CONFIG, _CATALOG, f"{_STORE}*", *_OPTIONS))
+            raise PipelineError(f"option {key} is unknown: there are {there}")
+    shared |= {
+        setting: given[name]
+        for name, setting in ((CONFIG, CONFIG), (_CATALOG, _CATALOG_URL))
+        if name in given
+    }
     selection = Selection(
         topics=_names(given.get("topic")),
         partitions=_partitions(given.get("partition")),
@@ -104,7 +122,8 @@ def parse_options(options: Mapping[str, str]) -> SegmentOptions:
         == "read_committed",
     )
     on_damage = _one_of(given, "onDamage", (STOP, SKIP, REPORT))
-    return SegmentOptions(_paths(given), selection, on_damage, _columns(given.get("columns")))
+    columns = _columns(given.get("columns"))
+    return SegmentOptions(_paths(given, shared), selection, on_damage, columns, shared)
 
 
 def narrow(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
@@ -206,14 +225,20 @@ def _value(one: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+def _paths(given: Mapping[str, str], shared: Mapping[str, str]) -> tuple[str, ...]:
     paths = [part.strip() for part in given.get("path", "").split(",")]
     if "paths" in given:
         paths += json.loads(given["paths"])
     found = tuple(dict.fromkeys(path for path in paths if path))
-    if not found:
+    if not found and not shared:
         raise PipelineError(
-            "option path is missing: name a folder of log.dirs, or the folder of a partition"
+            "option path is missing: name a folder of log.dirs, or the folder of a partition; "
+            f"for shared topics give option {_CATALOG} or {CONFIG} instead"
+        )
+    if found and shared:
+        raise PipelineError(
+            f"give option path for files, or {_CATALOG}, {CONFIG} and {_STORE}* for shared "
+            "topics, not both"
         )
     return found
 

@@ -1,10 +1,14 @@
-"""A Spark data source that reads Kafka's segment files without a broker.
+"""A Spark data source that reads Kafka's segments without a broker: files, and shared topics.
 
     spark.dataSource.register(SegmentsDataSource)
     spark.read.format("odradek-segments").option("path", "/var/lib/kafka").load()
 
-Each segment is one task, which decodes it with the broker's own kernels. Every machine that runs
-tasks must have this package installed, and must see the folders at the same path.
+    spark.read.format("odradek-segments").option("catalog", "postgresql://…")
+        .option("odradek.object.store.url", "s3://bucket/prefix").option("topic", "orders").load()
+
+Each file is one task, which decodes it with the broker's own kernels; small segments of shared
+topics share one. Every machine that runs tasks must have this package installed, and must see the
+folders at the same path, or reach the object store.
 pipeline/segment_selection.py has the options and filters, pipeline/segment_columns.py the columns.
 """
 
@@ -18,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_columns import COLUMNS
-from odradek.pipeline.segment_files import find_segments, prune
+from odradek.pipeline.segment_files import prune
+from odradek.pipeline.segment_finding import find_segments, tasks_of
 from odradek.pipeline.segment_selection import SegmentOptions, narrow, parse_options
 
 if TYPE_CHECKING:
@@ -78,23 +83,21 @@ class SegmentsReader(DataSourceReader):
         return left
 
     def partitions(self) -> list[InputPartition]:
-        """Return a task for each segment that may hold records to read."""
+        """Return the tasks that read all segments that may hold records to read."""
         segments = find_segments(self._options, self._selection)
-        return [InputPartition(segment) for segment in prune(segments, self._selection)]
+        return [InputPartition(task) for task in tasks_of(prune(segments, self._selection))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read the records of a segment."""
+        """Read the records of a task's segments."""
         # When partitions() returns none, Spark still runs one task, without a partition.
         if partition is None or partition.value is None:
             return
         from odradek.pipeline.segment_arrow import arrow_schema
-        from odradek.pipeline.segment_rows import read_segment
+        from odradek.pipeline.segment_rows import read_segments
 
-        yield from read_segment(
-            partition.value,
-            self._selection,
-            arrow_schema(self._nullable),
-            self._options.on_damage,
+        schema = arrow_schema(self._nullable)
+        yield from read_segments(
+            partition.value, self._selection, schema, self._options.on_damage
         )
 
 

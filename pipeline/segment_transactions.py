@@ -8,14 +8,17 @@ transactional batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from odradek.pipeline.segment_batches import Chunk, Damage, read_chunks
-from odradek.pipeline.segment_files import Segment, later_segments
+from odradek.pipeline.segment_bytes import Opener, open_bytes
+from odradek.pipeline.segment_files import Segment
+from odradek.pipeline.segment_finding import later_segments
+from odradek.pipeline.segment_selection import INT64_END
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, POSITION, PRODUCER_ID
 from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -38,9 +41,14 @@ class Outcomes:
     """The ends of transactions in and behind one segment, looked up at the first request."""
 
     def __init__(
-        self, segment: Segment, start_offset: int, on_damage: Callable[[Damage], None]
+        self,
+        segment: Segment,
+        start_offset: int,
+        on_damage: Callable[[Damage], None],
+        open_segment: Opener = open_bytes,
     ) -> None:
         self._segment, self._start_offset, self._on_damage = segment, start_offset, on_damage
+        self._open_segment = open_segment
         self._markers: Markers | None = None
 
     def fates(self, batches: Table) -> Fates:
@@ -75,7 +83,7 @@ class Outcomes:
         for segment in later_segments(self._segment) if waiting else ():
             found: Markers = {}
             for chunk in self._headers(segment, self._on_damage):
-                _note_markers(chunk, found)
+                _note_markers(chunk, found, last_offsets, self._segment.high_watermark)
                 if waiting <= found.keys():
                     break
             for producer_id in waiting & found.keys():
@@ -89,18 +97,29 @@ class Outcomes:
         self, segment: Segment, on_damage: Callable[[Damage], None]
     ) -> Iterator[Chunk]:
         return read_chunks(
-            segment, on_damage, start_offset=self._start_offset, checks_crc=False
+            segment,
+            on_damage,
+            open_segment=self._open_segment,
+            start_offset=self._start_offset,
+            checks_crc=False,
         )
 
 
-def _note_markers(chunk: Chunk, markers: Markers) -> None:
-    """Add the markers in a chunk to the markers of their producers."""
+def _note_markers(
+    chunk: Chunk, markers: Markers, after: Mapping[int, int] = {}, before: int = INT64_END
+) -> None:
+    """Add the markers in a chunk to the markers of their producers.
+
+    Those up to an offset of their producers, and those from an offset on, are left out.
+    """
     batches = chunk.batches
     kind = batches[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
     # A marker whose record was cleaned away ends no transaction with remaining records.
     is_marker = (kind == CONTROL_BIT | TRANSACTIONAL_BIT) & (batches[:, COUNT] > 0)
     rows = batches[is_marker][:, [POSITION, BASE_OFFSET, PRODUCER_ID]].tolist()
     for position, offset, producer_id in rows:
+        if not after.get(producer_id, offset - 1) < offset < before:
+            continue
         try:
             control = decode_control(decode_records(chunk.data, position)[0])
         except ProtocolError:

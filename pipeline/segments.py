@@ -27,7 +27,7 @@ from odradek.pipeline.options import (
     segment_options,
     session_options,
 )
-from odradek.pipeline.segment_files import find_segments
+from odradek.pipeline.segment_finding import find_segments
 from odradek.pipeline.segment_selection import REPORT, parse_options
 from odradek.pipeline.segment_source import read_segments
 from odradek.pipeline.session import SessionOptions, open_session

@@ -31,8 +31,10 @@ MAY_IMPORT = {
     "cleaner": {"cleaner", "storage", "protocol", "config"},
     "broker": {"broker", "cleaner", "storage", "protocol", "config"},
     "cli": {"cli", "broker", "cleaner", "storage", "protocol", "config", "pipeline"},
-    "pipeline": {"pipeline", "protocol"},
+    "pipeline": {"pipeline", "protocol", "config", "storage", "broker"},
 }
+# The pipeline runs on machines without a broker: it knows shared logs by this module.
+PIPELINE_MAY_IMPORT = {"broker.shared.snapshot", "storage.files", "storage.objects.store"}
 # The rooms of a package, lowest first: a module imports from its own room and from lower rows.
 # Modules at a package's root are rooms by themselves; those of the last row may import all.
 ROOMS = {
@@ -91,6 +93,12 @@ def test_imports_point_one_way() -> None:
         package = path.relative_to(ROOT).parts[0]
         ours = {module.split(".")[1] for module in _imports(path) if module.startswith(f"{NAME}.")}
         assert ours <= MAY_IMPORT[package], _name(path)
+
+
+def test_the_pipeline_knows_one_module_of_the_brokers() -> None:
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        found = {one for one in _imported_modules(path) if one.startswith(("broker", "storage"))}
+        assert found <= PIPELINE_MAY_IMPORT, _name(path)
 
 
 def test_no_module_has_a_name_of_its_own() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.pipeline.segment_arrow import arrow_schema
-from odradek.pipeline.segment_files import find_segments, prune
-from odradek.pipeline.segment_rows import read_segment
+from odradek.pipeline.segment_files import prune
+from odradek.pipeline.segment_finding import find_segments, tasks_of
+from odradek.pipeline.segment_rows import read_segments
 from odradek.pipeline.segment_selection import parse_options
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, increment_sequence, read_header
@@ -87,12 +88,17 @@ def write_time_index(path: Path, batches: Sequence[Written]) -> None:
 
 def read(path: Path | str, **options: object) -> list[Row]:
     """Read segments as the data source's tasks do, one after the other; times in microseconds."""
-    parsed = parse_options({"path": str(path)} | {k: str(v) for k, v in options.items()})
+    return read_by({"path": str(path)} | {k: str(v) for k, v in options.items()})
+
+
+def read_by(options: Mapping[str, str]) -> list[Row]:
+    """Read segments by all options of the data source."""
+    parsed = parse_options(options)
     schema = arrow_schema(dict.fromkeys(parsed.columns, True))
     rows: list[Row] = []
     selection = parsed.selection
-    for segment in prune(find_segments(parsed, selection), selection):
-        for batch in read_segment(segment, selection, schema, parsed.on_damage):
+    for task in tasks_of(prune(find_segments(parsed, selection), selection)):
+        for batch in read_segments(task, selection, schema, parsed.on_damage):
             batch.validate(full=True)
             assert batch.schema.equals(schema)
             rows += _with_plain_times(batch).to_pylist()

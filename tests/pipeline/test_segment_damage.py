@@ -221,7 +221,7 @@ def test_damage_that_is_left_out_is_logged_and_counted(
 
 def test_a_missing_or_exchanged_segment_is_reported_with_advice(tmp_path: Path) -> None:
     from odradek.pipeline.segment_arrow import arrow_schema
-    from odradek.pipeline.segment_rows import read_segment
+    from odradek.pipeline.segment_rows import read_segments
 
     folder = tmp_path / "orders-0"
     write_log(folder, [batch(0), batch(1)], [1])
@@ -229,7 +229,7 @@ def test_a_missing_or_exchanged_segment_is_reported_with_advice(tmp_path: Path) 
     schema = arrow_schema({"offset": True})
 
     def task(segment: object) -> int:
-        return sum(len(one) for one in read_segment(segment, Selection(), schema))  # type: ignore[arg-type]
+        return sum(len(one) for one in read_segments((segment,), Selection(), schema))  # type: ignore[arg-type]
 
     with Path(last.path).open("ab") as file:
         file.write(batch(2))

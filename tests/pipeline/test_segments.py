@@ -268,19 +268,27 @@ def rows(records: DataFrame) -> list[tuple[Any, ...]]:
 
 def fill(broker: OdradekProcess | KafkaProcess) -> Topic:
     """Make a topic of two partitions and several segments, with all that producers write."""
+    topic = Topic(broker.bootstrap, broker.data, fill_topic(broker.bootstrap))
+    files = (topic.folder / f"{topic.name}-0").glob("*.log")
+    assert len(list(files)) > 2, "a transaction spans two"
+    return topic
+
+
+def fill_topic(bootstrap: str) -> str:
+    """Make a topic of two partitions and several segments; return its name."""
     from kafka import KafkaProducer
 
-    name = create(broker.bootstrap, 2, {"segment.bytes": str(1 << 20)})
+    name = create(bootstrap, 2, {"segment.bytes": str(1 << 20)})
     rng = random.Random(1)
     for codec in CODECS:
         producer = KafkaProducer(
-            bootstrap_servers=broker.bootstrap, acks="all", linger_ms=20, compression_type=codec
+            bootstrap_servers=bootstrap, acks="all", linger_ms=20, compression_type=codec
         )
         send(producer, name, rng, 110)
         producer.close(timeout=30)
     for codec in (None, "lz4"):
         producer = KafkaProducer(
-            bootstrap_servers=broker.bootstrap,
+            bootstrap_servers=bootstrap,
             transactional_id=f"{name}-{codec}",
             compression_type=codec,
         )
@@ -290,9 +298,7 @@ def fill(broker: OdradekProcess | KafkaProcess) -> Topic:
             send(producer, name, rng, 60)
             producer.commit_transaction() if commits else producer.abort_transaction()
         producer.close(timeout=30)
-    topic = Topic(broker.bootstrap, broker.data, name)
-    assert len(list((topic.folder / f"{name}-0").glob("*.log"))) > 2, "a transaction spans two"
-    return topic
+    return name
 
 
 def send(producer: Any, topic: str, rng: random.Random, count: int) -> None:

@@ -1,0 +1,255 @@
+"""The logs of shared topics at one moment, for readers beside the brokers.
+
+1. A snapshot is one transaction of the catalog: rows of segments, then the committed runs of the
+   WAL behind them. So it has all records that consumers may read, up to the high watermarks.
+2. The objects that it names stay for odradek.object.delete.delay.ms after brokers have ceased to
+   use them. Records that only the catalog has are in the snapshot itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from odradek.broker.catalog.engines import open_engine
+from odradek.broker.catalog.schema import require_current
+from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog, segments_of
+from odradek.broker.catalog.wal_rows import EntryRow, entry_parts, entry_rows, object_key
+from odradek.broker.errors import MetadataError
+from odradek.broker.ids import Partition
+from odradek.broker.metadata.members import ANY_HOST
+from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.packing import packed_segment
+from odradek.broker.wal.entries import DamagedEntry, Run, read_wanted
+from odradek.config.catalog import URL as CATALOG_URL
+from odradek.config.catalog import CatalogConfig
+from odradek.config.effective import resolve_apart
+from odradek.config.errors import ConfigError
+from odradek.config.layers import static_layer
+from odradek.config.object_store import URL, ObjectStoreConfig
+from odradek.config.resolution import Layer, Source
+from odradek.storage.objects.packs import DamagedPack
+from odradek.storage.objects.store import ObjectStore, ObjectStoreError
+from odradek.storage.segment import LOG
+
+_ENTRIES_AT_ONCE = 512
+# Runs of the WAL that are read together have about so many bytes.
+_GROUP_BYTES = 32 << 20
+
+
+class SnapshotError(Exception):
+    """The catalog or the object store cannot be read; the text names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLogs:
+    """Where the logs of shared topics are: the address of the catalog, and the object store."""
+
+    catalog: str = field(repr=False)  # it may have a password
+    store: ObjectStoreConfig
+
+    @property
+    def store_url(self) -> str:
+        """The address of the object store."""
+        return self.store.odradek_object_store_url or ""
+
+
+class Piece(NamedTuple):
+    """Consecutive bytes of a log: of an object, or themselves if the catalog has them."""
+
+    key: str
+    position: int
+    size_bytes: int
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Consecutive batches of a partition, some of which may begin before the first offset.
+
+    Parts with the same group have pieces of the same objects. `max_timestamp` is None if it is
+    not known.
+    """
+
+    base_offset: int
+    first_offset: int
+    next_offset: int
+    pieces: tuple[Piece, ...]
+    group: str
+    max_timestamp: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batches."""
+        return sum(one.size_bytes for one in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """The log of a partition up to its high watermark, in parts by their offsets."""
+
+    topic: str
+    number: int
+    high_watermark: int
+    parts: tuple[LogPart, ...]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The wanted logs by topic and number, all shared partitions, and the local topics."""
+
+    logs: list[LogSnapshot] = field(default_factory=list)
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    local_topics: set[str] = field(default_factory=set)
+
+
+def shared_logs(
+    environment: Mapping[str, str], settings: Mapping[str, str], file: Path | None = None
+) -> SharedLogs:
+    """Find the catalog and the object store by settings of a broker.
+
+    They override those of the environment, which override those of the file. Raises ConfigError.
+    """
+    given = Layer(Source.STATIC_BROKER, settings, dict.fromkeys(settings, "option"))
+    layers = [given, static_layer(file, environment)]
+    catalog = resolve_apart(CatalogConfig, layers).odradek_catalog_url
+    if not catalog:
+        raise ConfigError(f"give {CATALOG_URL}, as the brokers have it")
+    url = urlsplit(catalog)
+    if url.scheme == "sqlite" and not Path(url.path).exists():
+        raise ConfigError(f"there is no catalog {url.path}")
+    store = resolve_apart(ObjectStoreConfig, layers)
+    if not store.odradek_object_store_url:
+        raise ConfigError(f"give {URL}, as the brokers have it")
+    return SharedLogs(catalog, store)
+
+
+def read_snapshot(logs: SharedLogs, wants: Callable[[str, int], bool]) -> Snapshot:
+    """Read the logs of the partitions that are wanted, by topic and number.
+
+    Raises SnapshotError.
+    """
+    engine = open_engine(logs.catalog)
+
+    def read(connection: Connection) -> Snapshot:
+        require_current(engine, connection)
+        return _read(connection, wants)
+
+    try:
+        return engine.read(read)
+    except (MetadataError, DamagedEntry, DamagedPack) as error:
+        raise SnapshotError(str(error)) from error
+    finally:
+        engine.close()
+
+
+@lru_cache(maxsize=4)
+def open_store(config: ObjectStoreConfig) -> ObjectStore:
+    """Return the object store, which this process opens once. Raises SnapshotError."""
+    try:
+        return Bucket(config).store
+    except ObjectStoreError as error:
+        raise SnapshotError(str(error)) from error
+
+
+def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot:
+    snapshot = Snapshot()
+    wanted: dict[Partition, str] = {}
+    for topic_id, name, number, host in connection.execute(
+        "SELECT topic.id, name, number, host FROM topic JOIN partition ON topic.id = topic_id"
+        " WHERE is_deleting = 0"
+    ):
+        if host != ANY_HOST:
+            snapshot.local_topics.add(name)
+            continue
+        snapshot.partitions.add((name, number))
+        if wants(name, number):
+            wanted[bytes(topic_id), number] = name
+    stored = segments_of(connection, wanted)
+    tails = _Tails({key: one.stored_offset for key, one in stored.items()})
+    place = -1
+    while rows := entry_rows(connection, place, _ENTRIES_AT_ONCE):
+        tails.add(connection, rows)
+        place = rows[-1].place
+    tails.end_group()
+    for key, one in stored.items():
+        parts = [*_segment_parts(one), *tails.parts[key]]
+        end = max([one.stored_offset, *(part.next_offset for part in parts)])
+        snapshot.logs.append(LogSnapshot(wanted[key], key[1], end, tuple(parts)))
+    snapshot.logs.sort(key=lambda log: (log.topic, log.number))
+    return snapshot
+
+
+def _segment_parts(stored: StoredLog) -> Iterator[LogPart]:
+    """Yield the parts of a log that are segments, but for those whose records are deleted."""
+    for row in stored.segments:
+        if row.size_bytes and row.next_offset > stored.log_start_offset:
+            yield _segment_part(row, stored.log_start_offset)
+
+
+def _segment_part(row: SegmentRow, log_start_offset: int) -> LogPart:
+    log = packed_segment(row).files[LOG]
+    return LogPart(
+        row.base_offset,
+        max(row.base_offset, log_start_offset),
+        row.next_offset,
+        (Piece(row.key, log.position, log.size_bytes),),
+        row.key,
+        None if row.is_open or row.max_timestamp < 0 else row.max_timestamp,
+    )
+
+
+class _Tails:
+    """The ends of logs that only the WAL has: a part of each group of entries."""
+
+    def __init__(self, stored_offsets: Mapping[Partition, int]) -> None:
+        self._ends = dict(stored_offsets)
+        self.parts: dict[Partition, list[LogPart]] = {key: [] for key in stored_offsets}
+        self._open: dict[Partition, list[tuple[Run, Piece]]] = {}
+        self._size_bytes = self._groups = 0
+
+    def add(self, connection: Connection, rows: Sequence[EntryRow]) -> None:
+        """Add the wanted runs of entries, which follow those before."""
+        found = [(row, runs) for row in rows if (runs := read_wanted(row.runs, self._ends))]
+        bodies = _inline_bodies(connection, found)
+        for row, runs in found:
+            for run in runs:
+                body = None
+                if row.is_inline:
+                    begin = run.position - runs[0].position
+                    body = bodies[row.place][begin : begin + run.size_bytes]
+                key = "" if row.is_inline else object_key(row.session, row.sequence)
+                piece = Piece(key, run.position, run.size_bytes, body)
+                self._open.setdefault(run.partition, []).append((run, piece))
+                self._size_bytes += run.size_bytes
+            if self._size_bytes >= _GROUP_BYTES:
+                self.end_group()
+
+    def end_group(self) -> None:
+        """Make parts of the runs that were added since the last call."""
+        for key, some in self._open.items():
+            base, end = some[0][0].base_offset, some[-1][0].next_offset
+            pieces = tuple(piece for _, piece in some)
+            first = max(base, self._ends[key])
+            group = f"wal {self._groups:06d}"
+            self.parts[key].append(LogPart(base, first, end, pieces, group))
+            self._ends[key] = end
+        self._open = {}
+        self._size_bytes, self._groups = 0, self._groups + 1
+
+
+def _inline_bodies(
+    connection: Connection, found: Collection[tuple[EntryRow, Sequence[Run]]]
+) -> dict[int, bytes]:
+    """Return the bytes of wanted runs in inline entries, from the first to the last, by place."""
+    extents = []
+    for row, runs in found:
+        if row.is_inline:
+            begin, end = runs[0].position, runs[-1].position + runs[-1].size_bytes
+            extents.append((row.place, begin, end - begin))
+    return entry_parts(connection, extents)

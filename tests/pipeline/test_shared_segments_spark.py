@@ -1,0 +1,126 @@
+"""Spark reads shared topics from the bucket as it reads them from the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the pipeline extra")
+
+from click.testing import CliRunner
+
+from odradek.pipeline.segment_source import read_segments
+from odradek.pipeline.segments import describe, segments_command
+from tests.broker.clusters import ThreeSharingBrokers
+from tests.pipeline.test_segments import Topic, as_served, create, fill_topic, rows, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeSharingBrokers]:
+    """Three brokers that clean often, and store what they have soon."""
+    settings = {
+        "log.cleaner.backoff.ms": "500",
+        "log.cleaner.dedupe.buffer.size": "8000000",
+        "odradek.wal.checkpoint.bytes": str(1 << 20),
+    }
+    made = ThreeSharingBrokers(tmp_path_factory.mktemp("shared"), settings)
+    made.start()
+    yield made
+    made.stop()
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def source(brokers: ThreeSharingBrokers) -> dict[str, str]:
+    """The options of the data source that lead to the cluster."""
+    bucket = brokers.settings["odradek.object.store.url"]
+    return {
+        "catalog": brokers.settings["odradek.catalog.url"],
+        "odradek.object.store.url": bucket,
+    }
+
+
+@pytest.fixture(scope="module")
+def mixed(brokers: ThreeSharingBrokers) -> str:
+    """A topic of all that a producer may write."""
+    return fill_topic(brokers.bootstrap)
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_the_bucket_holds_what_the_brokers_serve(
+    spark: SparkSession,
+    brokers: ThreeSharingBrokers,
+    source: dict[str, str],
+    mixed: str,
+    isolation: str,
+) -> None:
+    served = as_served(spark, Topic(brokers.bootstrap, Path(), mixed), isolation)
+    assert len(served) > 500
+    found = read_segments(spark, topic=mixed, isolation=isolation, **source)
+    assert rows(found) == served
+
+
+def test_a_compacted_topic_is_read_while_it_is_cleaned(
+    spark: SparkSession, brokers: ThreeSharingBrokers, source: dict[str, str]
+) -> None:
+    from kafka import KafkaProducer
+
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "200",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    name = create(brokers.bootstrap, 1, config)
+    producer = KafkaProducer(bootstrap_servers=brokers.bootstrap, acks="all", linger_ms=5)
+    values = {}
+
+    def offsets() -> int:
+        return read_segments(spark, topic=name, columns="offset", **source).count()
+
+    def is_cleaned() -> bool:
+        producer.send(name, b"now", key=b"tick")  # a segment rolls when something is appended
+        producer.flush(timeout=60)
+        return offsets() < 500
+
+    try:
+        for number in range(1000):
+            key, value = b"key-%d" % (number % 60), b"%d" % number
+            producer.send(name, value, key=key)
+            values[key] = value
+        producer.flush(timeout=60)
+        wait_until(is_cleaned, "the broker cleans", 90, pause_max_s=0.2)
+    finally:
+        producer.close(timeout=10)
+    values[b"tick"] = b"now"
+    found = rows(read_segments(spark, topic=name, **source).orderBy("offset"))
+    assert {row[0]: row[1] for row in found} == values
+
+
+def test_shared_topics_are_shown_as_a_table(
+    spark: SparkSession, source: dict[str, str], mixed: str
+) -> None:
+    lines, damage = describe(spark, {**source, "topic": mixed})
+    assert damage == []
+    assert [line.split()[:2] for line in lines[1:]] == [[mixed, "0"], [mixed, "1"]]
+
+
+def test_the_command_finds_the_catalog_by_the_brokers_settings(
+    source: dict[str, str], tmp_path: Path
+) -> None:
+    store = f"odradek.object.store.url={source['odradek.object.store.url']}"
+    config = tmp_path / "server.properties"
+    config.write_text(f"odradek.catalog.url={source['catalog']}\n{store}\n")
+    for given in (
+        ["--config", str(config)],
+        ["--catalog", source["catalog"], "--set", store],
+    ):
+        result = CliRunner().invoke(segments_command, [*given, "--topic", "gone"])
+        assert result.output.startswith("Error: topic gone is not in the catalog: there are ")
