@@ -27,8 +27,11 @@ CONFIG, _CATALOG = "config", "catalog"
 _CATALOG_URL, _STORE = "odradek.catalog.url", "odradek.object.store."
 _OPTIONS = (
     "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp",
-    "endingTimestamp", "isolation", "includeControl", "onDamage", "columns",
+    "endingTimestamp", "isolation", "includeControl", "onDamage", "columns", "startingOffsets",
+    "failOnDataLoss",
 )  # fmt: skip
+# Of streams: where one begins that has no checkpoint.
+EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class SegmentOptions:
     on_damage: str = STOP
     columns: tuple[str, ...] = tuple(COLUMNS)
     shared: Mapping[str, str] = field(default_factory=dict)
+    starting_offsets: str = EARLIEST
+    fails_on_data_loss: bool = True
 
 
 # A filter that PySpark 4.1 and later push, such as EqualTo or In: its kind is its class's name,
@@ -122,8 +127,15 @@ def parse_options(options: Mapping[str, str]) -> SegmentOptions:
         == "read_committed",
     )
     on_damage = _one_of(given, "onDamage", (STOP, SKIP, REPORT))
-    columns = _columns(given.get("columns"))
-    return SegmentOptions(_paths(given, shared), selection, on_damage, columns, shared)
+    return SegmentOptions(
+        _paths(given, shared),
+        selection,
+        on_damage,
+        _columns(given.get("columns")),
+        shared,
+        _one_of(given, "startingOffsets", (EARLIEST, LATEST)),
+        _one_of(given, "failOnDataLoss", ("true", "false")) == "true",
+    )
 
 
 def narrow(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:

@@ -17,14 +17,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_columns import COLUMNS
 from odradek.pipeline.segment_files import prune
 from odradek.pipeline.segment_finding import find_segments, tasks_of
-from odradek.pipeline.segment_selection import SegmentOptions, narrow, parse_options
+from odradek.pipeline.segment_selection import (
+    LATEST,
+    SegmentOptions,
+    Selection,
+    narrow,
+    parse_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +68,22 @@ class SegmentsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """Return the reader of the segments; raises PipelineError for a column that they lack."""
+        options = parse_options(self.options)
+        if options.starting_offsets == LATEST:
+            raise PipelineError(
+                "option startingOffsets=latest is for streams; a batch has startingOffset"
+            )
+        return SegmentsReader(options, self._columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream of shared topics; raises PipelineError as `reader`."""
+        from odradek.pipeline.segment_stream import SegmentsStreamReader
+
+        return SegmentsStreamReader(parse_options(self.options), self._columns(schema))
+
+    @staticmethod
+    def _columns(schema: StructType) -> dict[str, bool]:
+        """Return the columns of a schema, and whether they may hold nulls."""
         for field in schema:
             expected = COLUMNS.get(field.name)
             if field.dataType.simpleString() != expected:
@@ -64,8 +91,7 @@ class SegmentsDataSource(DataSource):
                 raise PipelineError(
                     f"no column {field.name} of type {field.dataType.simpleString()}: {hint}"
                 )
-        nullable = {field.name: field.nullable for field in schema}
-        return SegmentsReader(parse_options(self.options), nullable)
+        return {field.name: field.nullable for field in schema}
 
 
 class SegmentsReader(DataSourceReader):
@@ -89,16 +115,23 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read the records of a task's segments."""
-        # When partitions() returns none, Spark still runs one task, without a partition.
-        if partition is None or partition.value is None:
-            return
-        from odradek.pipeline.segment_arrow import arrow_schema
-        from odradek.pipeline.segment_rows import read_segments
+        return read_task(partition, self._selection, self._options.on_damage, self._nullable)
 
-        schema = arrow_schema(self._nullable)
-        yield from read_segments(
-            partition.value, self._selection, schema, self._options.on_damage
-        )
+
+def read_task(
+    partition: InputPartition | None,
+    selection: Selection,
+    on_damage: str,
+    nullable: dict[str, bool],
+) -> Iterator[pa.RecordBatch]:
+    """Read the records of a task's segments, with columns that may hold nulls or not."""
+    # When there are no tasks, Spark still runs one, without a partition.
+    if partition is None or partition.value is None:
+        return
+    from odradek.pipeline.segment_arrow import arrow_schema
+    from odradek.pipeline.segment_rows import read_segments
+
+    yield from read_segments(partition.value, selection, arrow_schema(nullable), on_damage)
 
 
 _PUSHES_FILTERS = hasattr(DataSourceReader, "pushFilters")

@@ -120,12 +120,18 @@ def _note_markers(
     for position, offset, producer_id in rows:
         if not after.get(producer_id, offset - 1) < offset < before:
             continue
-        try:
-            control = decode_control(decode_records(chunk.data, position)[0])
-        except ProtocolError:
-            continue  # readers skip control records that they do not know
-        if control.type in _FATES:
-            markers.setdefault(producer_id, []).append((offset, _FATES[control.type]))
+        fate = marker_fate(chunk, position)
+        if fate is not None:
+            markers.setdefault(producer_id, []).append((offset, fate))
+
+
+def marker_fate(chunk: Chunk, position: int) -> int | None:
+    """Return the fate of the transaction that a control batch ends, None if it ends none."""
+    try:
+        control = decode_control(decode_records(chunk.data, position)[0])
+    except ProtocolError:
+        return None  # readers skip control records that they do not know
+    return _FATES.get(control.type)
 
 
 def _note_data(chunk: Chunk, last_offsets: dict[int, int]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 
-from odradek.broker.shared.snapshot import Piece, open_store
+from odradek.broker.shared.snapshot import Piece, SharedLogs, open_store
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_files import Segment, changed
 from odradek.storage.files import Buffer
@@ -36,6 +36,11 @@ class SharedBytes:
         """Return a file of a segment's bytes."""
         assert segment.shared is not None
         return _PiecesFile(self._blocks, segment.path, segment.shared.part.pieces)
+
+
+def read_piece(logs: SharedLogs, piece: Piece) -> Buffer:
+    """Return the bytes of a piece. Raises SnapshotError and ObjectStoreError."""
+    return open_store(logs.store).read_range(piece.key, piece.position, piece.size_bytes)
 
 
 class _Blocks:

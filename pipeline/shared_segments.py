@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.shared.snapshot import (
@@ -25,8 +26,26 @@ from odradek.pipeline.segment_files import Segment, SharedPart, require_partitio
 from odradek.pipeline.segment_selection import CONFIG, SegmentOptions, Selection, Span
 
 
+@dataclass(frozen=True, slots=True)
+class SharedLog:
+    """A shared partition up to its high watermark: its snapshot, and its segments in order."""
+
+    place: SharedLogs
+    snapshot: LogSnapshot
+    segments: list[Segment]
+
+
 def find_shared_segments(options: SegmentOptions, selection: Selection) -> list[Segment]:
     """Find the segments of the shared partitions that a selection includes, in order.
+
+    Raises PipelineError as `find_shared_logs` does.
+    """
+    logs = find_shared_logs(options, selection)
+    return [segment for log in logs for segment in log.segments]
+
+
+def find_shared_logs(options: SegmentOptions, selection: Selection) -> list[SharedLog]:
+    """Find the shared partitions that a selection includes, by topic and number.
 
     Raises PipelineError for a catalog that cannot be read, and for a topic or partition of the
     options that is not there, or not shared.
@@ -44,7 +63,7 @@ def find_shared_segments(options: SegmentOptions, selection: Selection) -> list[
             "option path"
         )
     require_partitions(snapshot.partitions, options.selection, "the catalog")
-    return [one for log in snapshot.logs for one in _segments(logs, log)]
+    return [SharedLog(logs, log, list(_segments(logs, log))) for log in snapshot.logs]
 
 
 def later_shared_segments(segment: Segment) -> Iterator[Segment]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import CorruptFile
-from odradek.storage.files import FileSystem
+from odradek.storage.files import Buffer, FileSystem
 
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -50,11 +50,15 @@ def pack_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 
 
 def unpack_snapshot(fs: FileSystem, path: Path) -> Iterator[SnapshotEntry]:
-    """Read a snapshot file whole, and iterate over its entries.
+    """Read a snapshot file whole, and iterate over its entries; see `read_entries`."""
+    return read_entries(path, fs.read_bytes(path))
 
-    Raises CorruptFile for a file whose CRC, version or size is wrong, before the first entry.
+
+def read_entries(path: Path, data: Buffer) -> Iterator[SnapshotEntry]:
+    """Iterate over the entries of a snapshot.
+
+    Raises CorruptFile if its CRC, version or size is wrong, before the first entry.
     """
-    data = fs.read_bytes(path)
     if len(data) < _HEAD.size:
         raise CorruptFile(path, 0, "shorter than its head")
     version, crc, count = _HEAD.unpack_from(data)

@@ -34,7 +34,13 @@ MAY_IMPORT = {
     "pipeline": {"pipeline", "protocol", "config", "storage", "broker"},
 }
 # The pipeline runs on machines without a broker: it knows shared logs by this module.
-PIPELINE_MAY_IMPORT = {"broker.shared.snapshot", "storage.files", "storage.objects.store"}
+PIPELINE_MAY_IMPORT = {
+    "broker.shared.snapshot",
+    "storage.errors",
+    "storage.files",
+    "storage.objects.store",
+    "storage.producer_snapshots",
+}
 # The rooms of a package, lowest first: a module imports from its own room and from lower rows.
 # Modules at a package's root are rooms by themselves; those of the last row may import all.
 ROOMS = {

@@ -35,7 +35,7 @@ from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
 from odradek.storage.objects.packs import DamagedPack
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
-from odradek.storage.segment import LOG
+from odradek.storage.segment import LOG, SNAPSHOT
 
 _ENTRIES_AT_ONCE = 512
 # Runs of the WAL that are read together have about so many bytes.
@@ -91,12 +91,18 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """The log of a partition up to its high watermark, in parts by their offsets."""
+    """The log of a partition up to its high watermark, in parts by their offsets.
+
+    `producers` is the snapshot of its producers at an offset, if there were any.
+    """
 
     topic: str
     number: int
+    log_start_offset: int
     high_watermark: int
     parts: tuple[LogPart, ...]
+    producers: Piece | None
+    producers_offset: int
 
 
 @dataclass(slots=True)
@@ -178,11 +184,25 @@ def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot
         place = rows[-1].place
     tails.end_group()
     for key, one in stored.items():
-        parts = [*_segment_parts(one), *tails.parts[key]]
-        end = max([one.stored_offset, *(part.next_offset for part in parts)])
-        snapshot.logs.append(LogSnapshot(wanted[key], key[1], end, tuple(parts)))
+        snapshot.logs.append(_log(wanted[key], one, key[1], tails.parts[key]))
     snapshot.logs.sort(key=lambda log: (log.topic, log.number))
     return snapshot
+
+
+def _log(topic: str, stored: StoredLog, number: int, tail: Sequence[LogPart]) -> LogSnapshot:
+    parts = [*_segment_parts(stored), *tail]
+    producers, offset = None, stored.log_start_offset
+    if stored.segments:
+        last = stored.segments[-1]
+        # The state at the end of a sealed segment, at the begin of another: see packing.py.
+        offset = last.base_offset if last.is_open else last.next_offset
+        file = packed_segment(last).files.get(SNAPSHOT)
+        if file is not None:
+            producers = Piece(last.key, file.position, file.size_bytes)
+    end = max([stored.stored_offset, *(part.next_offset for part in parts)])
+    return LogSnapshot(
+        topic, number, stored.log_start_offset, end, tuple(parts), producers, offset
+    )
 
 
 def _segment_parts(stored: StoredLog) -> Iterator[LogPart]:

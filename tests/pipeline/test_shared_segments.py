@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def send(producer: Producer, at: int) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-async def eventually(given: dict[str, str], expected: dict[int, bool | None]) -> None:
+async def eventually(given: dict[str, str], expected: Mapping[int, bool | None]) -> None:
     """Read until transactions have these ends: their markers are written after the answer."""
     async with asyncio.timeout(PATIENCE_S):
         while fates(await asyncio.to_thread(read_by, given)) != expected:

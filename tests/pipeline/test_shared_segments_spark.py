@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,17 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
 
-from odradek.pipeline.segment_source import read_segments
+from odradek.pipeline.segment_source import SegmentsDataSource, read_segments
 from odradek.pipeline.segments import describe, segments_command
+from odradek.pipeline.source import RECORD_COLUMNS
 from tests.broker.clusters import ThreeSharingBrokers
 from tests.pipeline.test_segments import Topic, as_served, create, fill_topic, rows, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -102,6 +106,55 @@ def test_a_compacted_topic_is_read_while_it_is_cleaned(
     values[b"tick"] = b"now"
     found = rows(read_segments(spark, topic=name, **source).orderBy("offset"))
     assert {row[0]: row[1] for row in found} == values
+
+
+def test_a_stream_into_a_table_has_each_record_once(
+    spark: SparkSession, brokers: ThreeSharingBrokers, source: dict[str, str], tmp_path: Path
+) -> None:
+    from kafka import KafkaProducer
+
+    name = create(brokers.bootstrap, 3, {})
+    producer = KafkaProducer(bootstrap_servers=brokers.bootstrap, acks="all", linger_ms=5)
+    table = str(tmp_path / "table")
+
+    def stream() -> StreamingQuery:
+        return (
+            spark.readStream.format("odradek-segments")
+            .options(topic=name, isolation="read_committed", **source)
+            .load()
+            .select(*RECORD_COLUMNS)
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="0 seconds")
+            .start(table)
+        )
+
+    def write(first: int) -> None:
+        for number in range(first, first + 400):
+            producer.send(name, b"%d" % number, key=b"%d" % (number % 50))
+        producer.flush(timeout=60)
+
+    def count() -> int:
+        with contextlib.suppress(PySparkException):  # there is no table yet
+            return spark.read.format("delta").load(table).count()
+        return 0
+
+    spark.dataSource.register(SegmentsDataSource)
+    try:
+        for first in (0, 400, 800):
+            query = stream()
+            write(first)
+            # The query goes on where the one before stopped, wherever that was.
+            wait_until(lambda first=first: count() > first, "records arrive", 120, pause_max_s=1)
+            query.stop()
+        query = stream()
+        wait_until(lambda: count() >= 1200, "all records arrive", 120, pause_max_s=1)
+        query.stop()
+    finally:
+        producer.close(timeout=10)
+    served = as_served(spark, Topic(brokers.bootstrap, Path(), name))
+    assert len(served) == 1200
+    assert rows(spark.read.format("delta").load(table)) == served
 
 
 def test_shared_topics_are_shown_as_a_table(
