@@ -38,10 +38,21 @@ from odradek.pipeline.options import (
     errors_in_one_line,
     run_command,
     session_options,
+    shared_options,
     topic_options,
 )
-from odradek.pipeline.reading import Reading, digest, is_there, load, take, value_bytes
+from odradek.pipeline.reading import (
+    BrokerTopic,
+    Readable,
+    Reading,
+    digest,
+    is_there,
+    load,
+    take,
+    value_bytes,
+)
 from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.shared_reading import SharedTopic
 from odradek.pipeline.source import TopicSource, require_broker
 from odradek.pipeline.text import show_bytes
 from odradek.pipeline.values import value_options
@@ -181,6 +192,7 @@ def as_json(report: Report) -> str:
 
 @click.command("audit")
 @topic_options
+@shared_options
 @click.option(
     "--against",
     metavar="FOLDER",
@@ -215,6 +227,7 @@ def as_json(report: Report) -> str:
 def audit_command(
     *,
     source: TopicSource,
+    shared: dict[str, str],
     session: SessionOptions,
     against: str | None,
     wait_seconds: int | None,
@@ -229,26 +242,28 @@ def audit_command(
     if [against, wait_seconds, table].count(None) != 2:
         raise click.UsageError("give one of --against, --wait-seconds and --table")
     topic = str(source.topic)
+    readable: Readable = SharedTopic(topic, shared) if shared else BrokerTopic(source)
     session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
     with errors_in_one_line(source, debug=session.debug):
-        require_broker(source.bootstrap_servers)
+        if not shared:
+            require_broker(source.bootstrap_servers)
         with open_session(session) as spark, tempfile.TemporaryDirectory() as scratch:
             folder = (work or scratch).rstrip("/")
             if table:
                 table = table.rstrip("/")
                 kept = find_kept(spark, topic, table, checkpoint or f"{table}/_checkpoint")
-                take(spark, source, f"{folder}/second", values)
+                take(spark, readable, f"{folder}/second", values)
                 report = compare_table(spark, topic, kept, f"{folder}/second", examples)
             else:
                 first = (against or f"{folder}/first").rstrip("/")
                 if not against or not is_there(spark, first):
-                    reading = take(spark, source, first, values)
+                    reading = take(spark, readable, first, values)
                     click.echo(f"took a reading of topic {topic}: {sum_of(reading)} offsets")
                     if against:
                         click.echo("after a cleaning, run the same command again to compare")
                         return
                     time.sleep(wait_seconds or 0)
-                take(spark, source, f"{folder}/second", values)
+                take(spark, readable, f"{folder}/second", values)
                 report = compare(spark, topic, first, f"{folder}/second", examples)
     for line in tell(report):
         click.echo(line)

@@ -53,7 +53,7 @@ def by_key(last: DataFrame, after: DataFrame, second: Reading) -> DataFrame:
     """
     later = after.where(f.col("key").isNotNull()).groupBy("partition", "key")
     joined = last.join(later.agg(f.max("offset").alias("later")), ["partition", "key"], "left")
-    return _with_bound(joined, second.starts, "start")
+    return with_bound(joined, second.starts, "start")
 
 
 def key_checks(second: Reading, *, with_tombstones: bool = True) -> list[Check]:
@@ -103,7 +103,7 @@ def by_offset(before: DataFrame, after: DataFrame, first: Reading, second: Readi
         f.col("timestamp_ms").alias("timestamp_ms_before"),
     )
     joined = renamed.join(after.select(*place, "key", "digest"), place, "full")
-    return _with_bound(_with_bound(joined, first.ends, "end"), second.starts, "start")
+    return with_bound(with_bound(joined, first.ends, "end"), second.starts, "start")
 
 
 def offset_checks(rows: DataFrame, second: Reading) -> list[Check]:
@@ -167,7 +167,7 @@ def by_key_of_table(last: DataFrame, after: DataFrame, first: Reading) -> DataFr
     ``first`` has the end offsets of the table. Adds ``offset_kept`` and ``digest_kept``, null for
     a key without a row.
     """
-    below = _with_bound(after, first.ends, "end").where("offset < end")
+    below = with_bound(after, first.ends, "end").where("offset < end")
     rows = last.select(
         "partition",
         "key",
@@ -191,7 +191,8 @@ def table_check() -> Check:
     )
 
 
-def _with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataFrame:
+def with_bound(rows: DataFrame, offsets: Mapping[int, int], name: str) -> DataFrame:
+    """Add a column with the offset of each row's partition, null for none."""
     bounds = _bounds(rows.sparkSession, offsets, name)
     return rows.join(f.broadcast(bounds), "partition", "left")
 

@@ -71,13 +71,12 @@ _FILE_OPTIONS = (
     click.option("--path", required=True, metavar="FOLDER", help=_PATH_HELP),
     _TOPIC_OPTION,
 )
-_SEGMENT_OPTIONS = (
-    click.option("--path", metavar="FOLDER", help=_PATH_HELP),
+_SEGMENT_OPTIONS = (click.option("--path", metavar="FOLDER", help=_PATH_HELP), _TOPIC_OPTION)
+_SHARED_OPTIONS = (
     click.option(
         "--catalog",
         metavar="URL",
-        help="Read shared topics by this catalog, as in odradek.catalog.url.  [env var: "
-        f"{_CATALOG_VARIABLE}]",
+        help="Read shared topics from the object store, by this catalog (odradek.catalog.url).",
     ),
     click.option(
         "--config",
@@ -91,7 +90,6 @@ _SEGMENT_OPTIONS = (
         metavar="NAME=VALUE",
         help="A setting of the object store, as for serve: odradek.object.store.url=…",
     ),
-    _TOPIC_OPTION,
 )
 
 _SESSION_OPTIONS = (
@@ -122,21 +120,31 @@ def segment_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def with_segments(
-        *,
-        path: str | None,
-        catalog: str | None,
-        config: str | None,
-        settings: Sequence[str],
-        topic: str | None,
-        **others: object,
+        *, path: str | None, topic: str | None, shared: dict[str, str], **others: object
     ) -> None:
-        given = {"path": path, "config": config, "topic": topic}
         # The variable alone does not decide between files and shared topics.
-        given["catalog"] = catalog or (None if path else os.environ.get(_CATALOG_VARIABLE))
-        source = {name: value for name, value in given.items() if value}
-        command(source=source | pairs("--set", settings), **others)
+        if not path and not shared and _CATALOG_VARIABLE in os.environ:
+            shared = {"catalog": os.environ[_CATALOG_VARIABLE]}
+        given = {"path": path, "topic": topic}
+        command(source={name: text for name, text in given.items() if text} | shared, **others)
 
-    return decorated(with_segments, _SEGMENT_OPTIONS)
+    return decorated(shared_options(with_segments), _SEGMENT_OPTIONS)
+
+
+def shared_options(command: _Command) -> _Command:
+    """Add options for shared topics; the command gets those of the data source, ``shared``."""
+
+    @functools.wraps(command)
+    def with_shared(
+        *, catalog: str | None, config: str | None, settings: Sequence[str], **others: object
+    ) -> None:
+        shared = {"catalog": catalog, "config": config}
+        given = {name: value for name, value in shared.items() if value}
+        if settings and not given and _CATALOG_VARIABLE in os.environ:
+            given = {"catalog": os.environ[_CATALOG_VARIABLE]}
+        command(shared=given | pairs("--set", settings), **others)
+
+    return decorated(with_shared, _SHARED_OPTIONS)
 
 
 def file_options(command: _Command) -> _Command:

@@ -19,6 +19,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -89,29 +90,55 @@ def value_bytes(rows: DataFrame) -> Column:
     return f.to_json(value).cast("binary")
 
 
+class Readable(Protocol):
+    """A compacted topic to read; its methods raise PipelineError."""
+
+    def begin(self, spark: SparkSession) -> Reading:
+        """Describe the topic as it is now; it must exist and be compacted."""
+
+    def records(self, spark: SparkSession, reading: Reading) -> DataFrame:
+        """Return the committed records below the ends of a reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopic:
+    """A topic that brokers serve."""
+
+    source: TopicSource
+
+    def begin(self, spark: SparkSession) -> Reading:
+        """Ask the brokers."""
+        topic = str(self.source.topic)
+        with open_admin(spark, self.source) as admin:
+            require_compacted(admin, self.source)
+            return Reading(
+                topic,
+                int(time.time() * 1000),
+                admin.offsets(topic, earliest=True),
+                admin.offsets(topic),
+                int(admin.config(topic, "min.compaction.lag.ms")),
+                int(admin.config(topic, "delete.retention.ms")),
+            )
+
+    def records(self, spark: SparkSession, reading: Reading) -> DataFrame:
+        """Read them with Spark's Kafka source."""
+        ends = json.dumps({reading.topic: reading.ends})
+        # Records below the start may be gone by now: that is no loss.
+        source = committed(self.source)
+        return read_batch(spark, replace(source, ending_offsets=ends, fail_on_data_loss=False))
+
+
 def take(
-    spark: SparkSession, source: TopicSource, folder: str, values: ValueFormat = _RAW
+    spark: SparkSession, topic: Readable, folder: str, values: ValueFormat = _RAW
 ) -> Reading:
     """Read a whole topic, and keep the reading in a folder.
 
     Raises PipelineError for a topic that is not compacted, or does not exist.
     """
-    topic = str(source.topic)
-    with open_admin(spark, source) as admin:
-        require_compacted(admin, source)
-        reading = Reading(
-            topic,
-            int(time.time() * 1000),
-            admin.offsets(topic, earliest=True),
-            admin.offsets(topic),
-            int(admin.config(topic, "min.compaction.lag.ms")),
-            int(admin.config(topic, "delete.retention.ms")),
-        )
+    reading = topic.begin(spark)
     remove(spark, f"{folder}/records")
-    ends = json.dumps({topic: reading.ends})
-    # Records below the start may be gone by now: that is no loss.
-    whole = replace(committed(source), ending_offsets=ends, fail_on_data_loss=False)
-    reduced(read_batch(spark, whole), values).write.parquet(f"{folder}/records")
+    records = topic.records(spark, reading)
+    reduced(records, values).write.parquet(f"{folder}/records")
     write_text(spark, f"{folder}/reading.json", json.dumps(asdict(reading)))
     return reading
 

@@ -46,13 +46,20 @@ def tasks_of(segments: Iterable[Segment]) -> list[tuple[Segment, ...]]:
     size_bytes = 0
     for one in sorted(shared, key=_place):
         if together and size_bytes + one.size_bytes > _TASK_BYTES:
-            tasks.append(tuple(together))
+            tasks.append(_in_order(together))
             together, size_bytes = [], 0
         together.append(one)
         size_bytes += one.size_bytes
     if together:
-        tasks.append(tuple(together))
+        tasks.append(_in_order(together))
     return tasks
+
+
+def _in_order(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Sort segments so that a task reads a partition by offsets."""
+    return tuple(
+        sorted(segments, key=lambda one: (one.topic, one.partition, one.base_offset))
+    )
 
 
 def _place(segment: Segment) -> tuple[str, int, int]:

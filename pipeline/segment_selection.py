@@ -85,7 +85,7 @@ class SegmentOptions:
     selection: Selection
     on_damage: str = STOP
     columns: tuple[str, ...] = tuple(COLUMNS)
-    shared: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
     starting_offsets: str = EARLIEST
     fails_on_data_loss: bool = True
 

@@ -18,9 +18,11 @@ from odradek.broker.shared.snapshot import (
     Snapshot,
     SnapshotError,
     read_snapshot,
+    read_topic_config,
     shared_logs,
 )
 from odradek.config.errors import ConfigError
+from odradek.config.topic import TopicConfig
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_files import Segment, SharedPart, require_partitions
 from odradek.pipeline.segment_selection import CONFIG, SegmentOptions, Selection, Span
@@ -50,12 +52,7 @@ def find_shared_logs(options: SegmentOptions, selection: Selection) -> list[Shar
     Raises PipelineError for a catalog that cannot be read, and for a topic or partition of the
     options that is not there, or not shared.
     """
-    try:
-        settings = dict(options.shared)
-        file = settings.pop(CONFIG, None)
-        logs = shared_logs(os.environ, settings, Path(file) if file else None)
-    except ConfigError as error:
-        raise PipelineError(str(error)) from error
+    logs, _ = _place(options)
     snapshot = _snapshot(logs, selection)
     for topic in sorted(snapshot.local_topics & (options.selection.topics or set())):
         raise PipelineError(
@@ -64,6 +61,26 @@ def find_shared_logs(options: SegmentOptions, selection: Selection) -> list[Shar
         )
     require_partitions(snapshot.partitions, options.selection, "the catalog")
     return [SharedLog(logs, log, list(_segments(logs, log))) for log in snapshot.logs]
+
+
+def shared_topic_config(options: SegmentOptions, topic: str) -> TopicConfig:
+    """Return the config of a topic that exists. Raises PipelineError."""
+    logs, file = _place(options)
+    try:
+        return read_topic_config(logs, topic, os.environ, file)
+    except (ConfigError, SnapshotError) as error:
+        raise PipelineError(str(error)) from error
+
+
+def _place(options: SegmentOptions) -> tuple[SharedLogs, Path | None]:
+    """Return the shared logs, and the file that the options name."""
+    settings = dict(options.shared)
+    name = settings.pop(CONFIG, None)
+    file = Path(name) if name else None
+    try:
+        return shared_logs(os.environ, settings, file), file
+    except ConfigError as error:
+        raise PipelineError(str(error)) from error
 
 
 def later_shared_segments(segment: Segment) -> Iterator[Segment]:

@@ -189,6 +189,8 @@ FOR_TESTS = {
 # Libraries call these: logging, urllib and Click.
 CALLED_BY_OTHERS = {
     "LazyGroup.format_commands",
+    "SegmentsDataSource.streamReader",
+    "SegmentsStreamReader.initialOffset",
     "TextFormatter.formatTime",
     "_Http.http_open",
     "_Https.https_open",

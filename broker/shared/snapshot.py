@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from odradek.broker.catalog.engines import open_engine
@@ -21,21 +21,26 @@ from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog, segments_
 from odradek.broker.catalog.wal_rows import EntryRow, entry_parts, entry_rows, object_key
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
+from odradek.broker.metadata.configs import ALL_BROKERS
 from odradek.broker.metadata.members import ANY_HOST
 from odradek.broker.metadata.statements import Connection
+from odradek.broker.metadata.store import ResourceType
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.packing import packed_segment
 from odradek.broker.wal.entries import DamagedEntry, Run, read_wanted
 from odradek.config.catalog import URL as CATALOG_URL
 from odradek.config.catalog import CatalogConfig
-from odradek.config.effective import resolve_apart
+from odradek.config.effective import resolve_apart, resolve_topic
 from odradek.config.errors import ConfigError
 from odradek.config.layers import static_layer
 from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
+from odradek.config.topic import TopicConfig
 from odradek.storage.objects.packs import DamagedPack
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.segment import LOG, SNAPSHOT
+
+T = TypeVar("T")
 
 _ENTRIES_AT_ONCE = 512
 # Runs of the WAL that are read together have about so many bytes.
@@ -121,8 +126,7 @@ def shared_logs(
 
     They override those of the environment, which override those of the file. Raises ConfigError.
     """
-    given = Layer(Source.STATIC_BROKER, settings, dict.fromkeys(settings, "option"))
-    layers = [given, static_layer(file, environment)]
+    layers = _layers(environment, settings, file)
     catalog = resolve_apart(CatalogConfig, layers).odradek_catalog_url
     if not catalog:
         raise ConfigError(f"give {CATALOG_URL}, as the brokers have it")
@@ -135,16 +139,52 @@ def shared_logs(
     return SharedLogs(catalog, store)
 
 
+def read_topic_config(
+    logs: SharedLogs, topic: str, environment: Mapping[str, str], file: Path | None = None
+) -> TopicConfig:
+    """Read the config of a topic: its own settings, and the brokers' of catalog and file.
+
+    Raises ConfigError and SnapshotError.
+    """
+
+    def read(connection: Connection) -> TopicConfig:
+        overrides = _settings(connection, ResourceType.TOPIC, topic)
+        dynamic = _settings(connection, ResourceType.BROKER, ALL_BROKERS)
+        store = {URL: logs.store_url}
+        of_brokers = Layer(Source.DYNAMIC_DEFAULT_BROKER, dynamic)
+        return resolve_topic(
+            overrides, [of_brokers, *_layers(environment, store, file)]
+        ).config
+
+    return _in_transaction(logs, read)
+
+
+def _settings(connection: Connection, kind: ResourceType, name: str) -> dict[str, str]:
+    query = "SELECT name, value FROM config WHERE resource_type = ? AND resource_name = ?"
+    return dict(connection.execute(query, (kind, name)))
+
+
+def _layers(
+    environment: Mapping[str, str], settings: Mapping[str, str], file: Path | None
+) -> list[Layer]:
+    given = Layer(Source.STATIC_BROKER, settings, dict.fromkeys(settings, "option"))
+    return [given, static_layer(file, environment)]
+
+
 def read_snapshot(logs: SharedLogs, wants: Callable[[str, int], bool]) -> Snapshot:
     """Read the logs of the partitions that are wanted, by topic and number.
 
     Raises SnapshotError.
     """
+    return _in_transaction(logs, lambda connection: _read(connection, wants))
+
+
+def _in_transaction(logs: SharedLogs, work: Callable[[Connection], T]) -> T:
     engine = open_engine(logs.catalog)
 
-    def read(connection: Connection) -> Snapshot:
+    def read(connection: Connection) -> T:
         require_current(engine, connection)
-        return _read(connection, wants)
+        return work(connection)
 
     try:
         return engine.read(read)

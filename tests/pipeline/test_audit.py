@@ -21,7 +21,7 @@ from odradek.pipeline.audit import Report, audit_command, compare, compare_table
 from odradek.pipeline.guarantees import in_order, order_check
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
-from odradek.pipeline.reading import take
+from odradek.pipeline.reading import BrokerTopic, take
 from odradek.pipeline.source import TopicSource
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
@@ -109,13 +109,13 @@ class Damaged:
         self.table, self.checkpoint = f"{folder}/table", f"{folder}/checkpoint"
         job = MaterializeJob(self.source, self.table, self.checkpoint, available_now=True)
         wait(start(spark, job, lambda batch_id, merged: None))
-        take(spark, self.source, f"{folder}/first")
-        take(spark, self.source, f"{folder}/again")
+        take(spark, BrokerTopic(self.source), f"{folder}/first")
+        take(spark, BrokerTopic(self.source), f"{folder}/again")
         broker.stop()
         for partition, (damage, _, _) in enumerate(DAMAGES):
             _rewrite(broker.data / f"{TOPIC}-{partition}", damage)
         broker.start()
-        take(spark, self.source, f"{folder}/second")
+        take(spark, BrokerTopic(self.source), f"{folder}/second")
 
     def compare(self, second: str) -> Report:
         """Compare with the first reading."""

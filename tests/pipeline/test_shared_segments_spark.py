@@ -14,8 +14,12 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
+from odradek.pipeline.audit import compare
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.reading import take
 from odradek.pipeline.segment_source import SegmentsDataSource, read_segments
 from odradek.pipeline.segments import describe, segments_command
+from odradek.pipeline.shared_reading import SharedTopic
 from odradek.pipeline.source import RECORD_COLUMNS
 from tests.broker.clusters import ThreeSharingBrokers
 from tests.pipeline.test_segments import Topic, as_served, create, fill_topic, rows, wait_until
@@ -177,3 +181,64 @@ def test_the_command_finds_the_catalog_by_the_brokers_settings(
     ):
         result = CliRunner().invoke(segments_command, [*given, "--topic", "gone"])
         assert result.output.startswith("Error: topic gone is not in the catalog: there are ")
+
+
+def test_an_audit_reads_the_bucket_alone(
+    spark: SparkSession, brokers: ThreeSharingBrokers, source: dict[str, str], tmp_path: Path
+) -> None:
+    """Each guarantee is checked between two readings, of which a cleaning comes in between."""
+    from kafka import KafkaProducer
+
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "200",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "7200000",
+    }
+    name = create(brokers.bootstrap, 2, config)
+    topic = SharedTopic(name, source)
+    producer = KafkaProducer(
+        bootstrap_servers=brokers.bootstrap, acks="all", transactional_id="audited"
+    )
+    producer.init_transactions()
+
+    def write(count: int) -> None:
+        producer.begin_transaction()
+        for number in range(count):
+            producer.send(name, b"%d" % number if number % 9 else None, key=b"%d" % (number % 70))
+        producer.commit_transaction()
+
+    try:
+        write(500)
+        first = take(spark, topic, f"{tmp_path}/first")
+        assert first.delete_retention_ms == 7_200_000
+        assert first.ends == as_of_broker(brokers, name)
+
+        def is_cleaned() -> bool:
+            write(1)  # a segment rolls when something is appended
+            return read_segments(spark, topic=name, columns="offset", **source).count() < 300
+
+        wait_until(is_cleaned, "the broker cleans", 90, pause_max_s=0.2)
+    finally:
+        producer.close(timeout=10)
+    take(spark, topic, f"{tmp_path}/second")
+    report = compare(spark, name, f"{tmp_path}/first", f"{tmp_path}/second", 10)
+    assert report.held, report
+    assert report.cleaned_between > 100
+    assert all(verdict.checked for verdict in report.verdicts if "its time" not in verdict.name)
+    with pytest.raises(PipelineError, match=r"has cleanup\.policy=delete: set cleanup"):
+        SharedTopic(create(brokers.bootstrap, 1, {}), source).begin(spark)
+
+
+def as_of_broker(brokers: ThreeSharingBrokers, name: str) -> dict[int, int]:
+    """Return the last stable offsets by a consumer."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=brokers.bootstrap, isolation_level="read_committed"
+    )
+    try:
+        found = consumer.end_offsets([TopicPartition(name, number) for number in (0, 1)])
+        return {one.partition: offset for one, offset in found.items()}
+    finally:
+        consumer.close()

@@ -29,7 +29,7 @@ from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
 from odradek.pipeline.origin import Tickets
 from odradek.pipeline.publishing import PublishJob, prepare, send
-from odradek.pipeline.reading import take
+from odradek.pipeline.reading import BrokerTopic, take
 from odradek.pipeline.source import TopicSource
 
 if TYPE_CHECKING:
@@ -133,13 +133,13 @@ class Service:
         assert table.count() == self.scale.tickets
         assert table.exceptAll(source).count() == 0
         kept = find_kept(self.spark, TOPIC, self.job.table, self.job.checkpoint)
-        take(self.spark, self.source, f"{self.folder}/now", JSON)
+        take(self.spark, BrokerTopic(self.source), f"{self.folder}/now", JSON)
         report = compare_table(self.spark, TOPIC, kept, f"{self.folder}/now", 10)
         assert report.held, report
 
     def take(self, name: str) -> None:
         """Take a reading of the topic."""
-        take(self.spark, self.source, f"{self.folder}/{name}")
+        take(self.spark, BrokerTopic(self.source), f"{self.folder}/{name}")
 
     def require_kept(self, first: str, second: str) -> int:
         """Hold two readings against each other; return what was cleaned in between."""
