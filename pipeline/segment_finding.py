@@ -8,8 +8,10 @@ from odradek.pipeline import segment_files
 from odradek.pipeline.segment_files import Segment
 from odradek.pipeline.segment_selection import SegmentOptions, Selection
 
-# Segments of shared topics that are small are read by one task, up to about so many bytes.
-_TASK_BYTES = 32 << 20
+# Segments of shared topics are read together by a task, up to about so many bytes, as Spark's own
+# sources of files do. For each task a Python worker of Spark reads the directories of its archives
+# again, which may take longer than 64 MiB of records.
+_TASK_BYTES = 128 << 20
 
 
 def find_segments(options: SegmentOptions, selection: Selection) -> list[Segment]:

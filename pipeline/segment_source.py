@@ -128,10 +128,12 @@ def read_task(
     # When there are no tasks, Spark still runs one, without a partition.
     if partition is None or partition.value is None:
         return
+    from odradek.pipeline.python_workers import forget_archives
     from odradek.pipeline.segment_arrow import arrow_schema
     from odradek.pipeline.segment_rows import read_segments
 
     yield from read_segments(partition.value, selection, arrow_schema(nullable), on_damage)
+    forget_archives()
 
 
 _PUSHES_FILTERS = hasattr(DataSourceReader, "pushFilters")
