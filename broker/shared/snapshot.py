@@ -217,7 +217,9 @@ def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot
         if wants(name, number):
             wanted[bytes(topic_id), number] = name
     stored = segments_of(connection, wanted)
-    tails = _Tails({key: one.stored_offset for key, one in stored.items()})
+    tails = _Tails(
+        {key: max(one.stored_offset, one.log_start_offset) for key, one in stored.items()}
+    )
     place = -1
     while rows := entry_rows(connection, place, _ENTRIES_AT_ONCE):
         tails.add(connection, rows)
@@ -239,7 +241,8 @@ def _log(topic: str, stored: StoredLog, number: int, tail: Sequence[LogPart]) ->
         file = packed_segment(last).files.get(SNAPSHOT)
         if file is not None:
             producers = Piece(last.key, file.position, file.size_bytes)
-    end = max([stored.stored_offset, *(part.next_offset for part in parts)])
+    ends = (stored.stored_offset, stored.log_start_offset)
+    end = max([*ends, *(part.next_offset for part in parts)])
     return LogSnapshot(
         topic, number, stored.log_start_offset, end, tuple(parts), producers, offset
     )
@@ -267,9 +270,9 @@ def _segment_part(row: SegmentRow, log_start_offset: int) -> LogPart:
 class _Tails:
     """The ends of logs that only the WAL has: a part of each group of entries."""
 
-    def __init__(self, stored_offsets: Mapping[Partition, int]) -> None:
-        self._ends = dict(stored_offsets)
-        self.parts: dict[Partition, list[LogPart]] = {key: [] for key in stored_offsets}
+    def __init__(self, first_offsets: Mapping[Partition, int]) -> None:
+        self._ends = dict(first_offsets)
+        self.parts: dict[Partition, list[LogPart]] = {key: [] for key in first_offsets}
         self._open: dict[Partition, list[tuple[Run, Piece]]] = {}
         self._size_bytes = self._groups = 0
 

@@ -195,7 +195,9 @@ def test_options_that_are_not_given_select_everything() -> None:
     [
         ({}, "option path is missing"),
         ({"path": " , "}, "option path is missing"),
-        ({"path": "x", "startingOffsets": "3"}, "option startingOffsets is unknown"),
+        ({"path": "x", "startingPosition": "3"}, "option startingPosition is unknown"),
+        ({"path": "x", "startingOffsets": "3"}, "none of earliest, latest"),
+        ({"path": "x", "failOnDataLoss": "no"}, "option failOnDataLoss"),
         ({"path": "x", "topic": " "}, "option topic is empty"),
         ({"path": "x", "partition": "-1"}, "option partition"),
         ({"path": "x", "endingOffset": "latest"}, "option endingOffset: 'latest' is not a whole"),

@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="needs the pipeline extra")
 
 from confluent_kafka import Producer
 
+from odradek.broker.catalog.engines import open_engine
 from odradek.broker.composition import Broker
 from odradek.broker.shared import snapshot
 from odradek.broker.shared.tails import StoringLimits
@@ -23,10 +24,19 @@ from odradek.pipeline.segment_files import prune
 from odradek.pipeline.segment_finding import find_segments, tasks_of
 from odradek.pipeline.segment_rows import read_segments
 from odradek.pipeline.segment_selection import Selection, parse_options
+from odradek.pipeline.shared_segments import find_shared_logs
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
-from tests.broker.filled_bucket import PARTITIONS, SETTINGS, SIZES, STORED, fill, sharing
+from tests.broker.filled_bucket import (
+    PARTITIONS,
+    SETTINGS,
+    SIZES,
+    STORED,
+    Place,
+    fill,
+    sharing,
+)
 from tests.broker.live import PATIENCE_S, create, on_uvloop
 from tests.broker.test_cluster import known_everywhere
 from tests.broker.test_shared_segments import (
@@ -105,6 +115,27 @@ def test_deleted_records_are_not_read(tmp_path: Path, catalog_url: str) -> None:
                 assert rows == served[start:]
 
     run()
+
+
+def test_nothing_below_a_log_start_in_the_wal_is_read(tmp_path: Path, catalog_url: str) -> None:
+    @on_uvloop
+    async def run() -> None:
+        async with cluster(tmp_path, catalog_url, 2, SETTINGS) as brokers:
+            await fill(brokers)
+
+    run()
+    place = Place(tmp_path / "bucket", open_engine(catalog_url))
+    given = options(tmp_path, catalog_url, partition=0)
+    end = STORED + len(SIZES[0])
+    try:
+        for start in (STORED - 3, STORED + 2, end - 1, end):
+            place.run("UPDATE partition SET log_start_offset = ? WHERE number = 0", start)
+            assert [at for at, *_ in by_partition(read_by(given), 0)] == list(range(start, end))
+            parsed = parse_options(given)
+            (log,) = find_shared_logs(parsed, parsed.selection)
+            assert log.snapshot.high_watermark == end
+    finally:
+        place.engine.close()
 
 
 def plan(given: dict[str, str]) -> list[Any]:
