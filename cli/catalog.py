@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -94,7 +93,7 @@ def open_bucket(
 
 def _url(static: Layer, url: str | None) -> str:
     """Return the address of a catalog that is there. Raises ConfigError."""
-    from odradek.config.catalog import URL, CatalogConfig, check_url
+    from odradek.config.catalog import URL, CatalogConfig, check_url, require_file
     from odradek.config.effective import resolve_apart, resolve_broker
     from odradek.config.errors import ConfigError
     from odradek.config.workers import has_had_workers, with_catalog
@@ -108,7 +107,5 @@ def _url(static: Layer, url: str | None) -> str:
         url = resolve_apart(CatalogConfig, [static]).odradek_catalog_url
     if not url:
         raise ConfigError(f"give {URL}, as the brokers have it, with --config, --set or --catalog")
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite" and not Path(parts.path).exists():
-        raise ConfigError(f"there is no catalog {parts.path}")
+    require_file(url)
     return url

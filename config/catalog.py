@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from odradek.config.errors import ConfigError
@@ -28,6 +29,13 @@ def check_url(name: str, value: Value) -> None:
             f"Invalid value for configuration {name}: write postgresql://user@host:port/"
             "database, or sqlite:///path for brokers of one machine"
         )
+
+
+def require_file(url: str) -> None:
+    """Raise ConfigError for the address of a file that does not exist."""
+    parts = urlsplit(url)
+    if parts.scheme == _SQLITE and not Path(parts.path).exists():
+        raise ConfigError(f"there is no catalog {parts.path}")
 
 
 @options

@@ -4,7 +4,7 @@ The client is the connector's, in Spark's Java process: settings that give Spark
 ``kafka.security.protocol``, give this module access too, and nothing more is installed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -96,10 +96,14 @@ def require_compacted(admin: TopicAdmin, source: TopicSource) -> int:
             f"topic {topic} does not exist at {source.where}: create it with "
             "cleanup.policy=compact, or add --create"
         )
-    policy = admin.config(topic, "cleanup.policy")
-    if "compact" not in policy.split(","):
-        raise PipelineError(
-            f"topic {topic} has cleanup.policy={policy or '(none)'}: set cleanup.policy=compact "
-            "on it, or name another --topic"
-        )
+    require_compaction(topic, admin.config(topic, "cleanup.policy").split(","))
     return count
+
+
+def require_compaction(topic: str, policies: Sequence[str]) -> None:
+    """Raise PipelineError unless one of a topic's policies is to compact it."""
+    if "compact" not in policies:
+        raise PipelineError(
+            f"topic {topic} has cleanup.policy={','.join(policies) or '(none)'}: set "
+            "cleanup.policy=compact on it, or name another --topic"
+        )

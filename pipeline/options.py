@@ -123,8 +123,8 @@ def segment_options(command: _Command) -> _Command:
         *, path: str | None, topic: str | None, shared: dict[str, str], **others: object
     ) -> None:
         # The variable alone does not decide between files and shared topics.
-        if not path and not shared and _CATALOG_VARIABLE in os.environ:
-            shared = {"catalog": os.environ[_CATALOG_VARIABLE]}
+        if not path:
+            shared = shared or _catalog_of_environment()
         given = {"path": path, "topic": topic}
         command(source={name: text for name, text in given.items() if text} | shared, **others)
 
@@ -140,11 +140,16 @@ def shared_options(command: _Command) -> _Command:
     ) -> None:
         shared = {"catalog": catalog, "config": config}
         given = {name: value for name, value in shared.items() if value}
-        if settings and not given and _CATALOG_VARIABLE in os.environ:
-            given = {"catalog": os.environ[_CATALOG_VARIABLE]}
+        if settings:
+            given = given or _catalog_of_environment()
         command(shared=given | pairs("--set", settings), **others)
 
     return decorated(with_shared, _SHARED_OPTIONS)
+
+
+def _catalog_of_environment() -> dict[str, str]:
+    url = os.environ.get(_CATALOG_VARIABLE)
+    return {} if url is None else {"catalog": url}
 
 
 def file_options(command: _Command) -> _Command:

@@ -6,8 +6,8 @@
     spark.read.format("odradek-segments").option("catalog", "postgresql://…")
         .option("odradek.object.store.url", "s3://bucket/prefix").option("topic", "orders").load()
 
-Each file is one task, which decodes it with the broker's own kernels; small segments of shared
-topics share one. Every machine that runs tasks must have this package installed, and must see the
+Each file is one task, which decodes it with the broker's own kernels; segments of shared topics
+share tasks. Every machine that runs tasks must have this package installed, and must see the
 folders at the same path, or reach the object store.
 pipeline/segment_selection.py has the options and filters, pipeline/segment_columns.py the columns.
 """

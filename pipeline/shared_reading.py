@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.admin import require_compaction
+from odradek.pipeline.guarantees import with_bound
 from odradek.pipeline.reading import Reading
 from odradek.pipeline.segment_selection import parse_options
 from odradek.pipeline.segment_source import read_segments
@@ -33,12 +34,7 @@ class SharedTopic:
         parsed = parse_options({**self.options, "topic": self.topic})
         logs = find_shared_logs(parsed, parsed.selection)
         config = shared_topic_config(parsed, self.topic)
-        if not config.compact:
-            policy = ",".join(sorted(config.cleanup_policy)) or "(none)"
-            raise PipelineError(
-                f"topic {self.topic} has cleanup.policy={policy}: set cleanup.policy=compact on "
-                "it, or name another --topic"
-            )
+        require_compaction(self.topic, sorted(config.cleanup_policy))
         return Reading(
             self.topic,
             at_ms,
@@ -50,8 +46,6 @@ class SharedTopic:
 
     def records(self, spark: SparkSession, reading: Reading) -> DataFrame:
         """Read the segments."""
-        from odradek.pipeline.guarantees import with_bound
-
         columns = {"columns": ",".join(RECORD_COLUMNS), "isolation": "read_committed"}
         found = read_segments(spark, **{**self.options, "topic": self.topic}, **columns)
         return with_bound(found, reading.ends, "end").where("offset < end").drop("end")

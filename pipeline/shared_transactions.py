@@ -1,7 +1,7 @@
 """Finds the last stable offset of a shared partition: the first that a transaction holds open.
 
-The state of the producers at the end of the last segment is in the bucket. From there on the
-headers of batches are read, once for each batch as long as the object lives.
+The state of the producers at the end of the last segment is in the bucket. From there on batches
+are read: at the first look all of them, later those parts of the log that have new ones.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from functools import partial
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.wal_rows import EntryRow, entry_parts, entry_rows, object_key
 from odradek.broker.ids import Partition
-from odradek.broker.wal.entries import DamagedEntry, Run, read_wanted
+from odradek.broker.wal.entries import DamagedEntry, Run, extent_of, read_wanted
 from odradek.storage.files import Buffer
 from odradek.storage.objects.store import ObjectDamaged, ObjectMissing, ObjectStore
 
@@ -92,16 +92,10 @@ async def _from_catalog(
 ) -> list[list[tuple[Run, Batches]]]:
     if not inline:
         return []
-    parts = [(row.place, *_extent(runs)) for row, runs in inline]
+    parts = [(row.place, *extent_of(runs)) for row, runs in inline]
     spans = await line.read(partial(entry_parts, parts=parts))
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(threads, _checked_all, inline, spans)
-
-
-def _extent(runs: Sequence[Run]) -> tuple[int, int]:
-    """Return the position of the first run in its entry, and the size up to the last one's end."""
-    begin = runs[0].position
-    return begin, runs[-1].position + runs[-1].size_bytes - begin
 
 
 def _checked_all(
@@ -116,7 +110,7 @@ def _fetched(
 ) -> list[tuple[Run, Batches]]:
     """Return the runs of an entry in the bucket with their batches, in a thread."""
     try:
-        span = store.read_range(object_key(row.session, row.sequence), *_extent(runs))
+        span = store.read_range(object_key(row.session, row.sequence), *extent_of(runs))
     except (ObjectMissing, ObjectDamaged) as error:
         return [(run, DamagedEntry(str(error))) for run in runs]
     return _checked_runs(row, runs, span)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.schema import require_current
@@ -23,13 +22,13 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.configs import ALL_BROKERS
 from odradek.broker.metadata.members import ANY_HOST
-from odradek.broker.metadata.statements import Connection
-from odradek.broker.metadata.store import ResourceType
+from odradek.broker.metadata.statements import Connection, Statements
+from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.packing import packed_segment
-from odradek.broker.wal.entries import DamagedEntry, Run, read_wanted
+from odradek.broker.wal.entries import DamagedEntry, Run, extent_of, read_wanted
 from odradek.config.catalog import URL as CATALOG_URL
-from odradek.config.catalog import CatalogConfig
+from odradek.config.catalog import CatalogConfig, require_file
 from odradek.config.effective import resolve_apart, resolve_topic
 from odradek.config.errors import ConfigError
 from odradek.config.layers import static_layer
@@ -130,9 +129,7 @@ def shared_logs(
     catalog = resolve_apart(CatalogConfig, layers).odradek_catalog_url
     if not catalog:
         raise ConfigError(f"give {CATALOG_URL}, as the brokers have it")
-    url = urlsplit(catalog)
-    if url.scheme == "sqlite" and not Path(url.path).exists():
-        raise ConfigError(f"there is no catalog {url.path}")
+    require_file(catalog)
     store = resolve_apart(ObjectStoreConfig, layers)
     if not store.odradek_object_store_url:
         raise ConfigError(f"give {URL}, as the brokers have it")
@@ -148,8 +145,9 @@ def read_topic_config(
     """
 
     def read(connection: Connection) -> TopicConfig:
-        overrides = _settings(connection, ResourceType.TOPIC, topic)
-        dynamic = _settings(connection, ResourceType.BROKER, ALL_BROKERS)
+        statements = Statements(connection)
+        overrides = statements.configs_of(Resource(ResourceType.TOPIC, topic))
+        dynamic = statements.configs_of(Resource(ResourceType.BROKER, ALL_BROKERS))
         store = {URL: logs.store_url}
         of_brokers = Layer(Source.DYNAMIC_DEFAULT_BROKER, dynamic)
         return resolve_topic(
@@ -157,11 +155,6 @@ def read_topic_config(
         ).config
 
     return _in_transaction(logs, read)
-
-
-def _settings(connection: Connection, kind: ResourceType, name: str) -> dict[str, str]:
-    query = "SELECT name, value FROM config WHERE resource_type = ? AND resource_name = ?"
-    return dict(connection.execute(query, (kind, name)))
 
 
 def _layers(
@@ -226,12 +219,12 @@ def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot
         place = rows[-1].place
     tails.end_group()
     for key, one in stored.items():
-        snapshot.logs.append(_log(wanted[key], one, key[1], tails.parts[key]))
+        snapshot.logs.append(_log(wanted[key], key[1], one, tails.parts[key]))
     snapshot.logs.sort(key=lambda log: (log.topic, log.number))
     return snapshot
 
 
-def _log(topic: str, stored: StoredLog, number: int, tail: Sequence[LogPart]) -> LogSnapshot:
+def _log(topic: str, number: int, stored: StoredLog, tail: Sequence[LogPart]) -> LogSnapshot:
     parts = [*_segment_parts(stored), *tail]
     producers, offset = None, stored.log_start_offset
     if stored.segments:
@@ -310,9 +303,5 @@ def _inline_bodies(
     connection: Connection, found: Collection[tuple[EntryRow, Sequence[Run]]]
 ) -> dict[int, bytes]:
     """Return the bytes of wanted runs in inline entries, from the first to the last, by place."""
-    extents = []
-    for row, runs in found:
-        if row.is_inline:
-            begin, end = runs[0].position, runs[-1].position + runs[-1].size_bytes
-            extents.append((row.place, begin, end - begin))
+    extents = [(row.place, *extent_of(runs)) for row, runs in found if row.is_inline]
     return entry_parts(connection, extents)

@@ -117,6 +117,12 @@ def read_wanted(index: Buffer, wanted: Mapping[Partition, int]) -> list[Run]:
     return runs
 
 
+def extent_of(runs: Sequence[Run]) -> tuple[int, int]:
+    """Return the position of the first run in its entry, and the size up to the last one's end."""
+    begin = runs[0].position
+    return begin, runs[-1].position + runs[-1].size_bytes - begin
+
+
 def read_ends(index: Buffer) -> dict[Partition, int]:
     """Return the next offset of each partition by an entry's index. Raises DamagedEntry.
 

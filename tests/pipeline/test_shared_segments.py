@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from tests.broker.live import PATIENCE_S, create, on_uvloop
 from tests.broker.test_cluster import known_everywhere
 from tests.broker.test_shared_segments import (
     SMALL,
+    Read,
     bounds,
     delete_records,
     free,
@@ -61,6 +63,18 @@ def by_partition(rows: list[Row], number: int) -> list[tuple[int, bytes, bytes]]
         (one["offset"], one["key"], one["value"]) for one in rows if one["partition"] == number
     ]
     return sorted(found)
+
+
+@asynccontextmanager
+async def serving(
+    place: Path, url: str, partition: int
+) -> AsyncIterator[tuple[Broker, list[Read]]]:
+    """Run a filled cluster; lend the leader of a partition, and the records that it serves."""
+    async with cluster(place, url, 2, SETTINGS) as brokers:
+        await fill(brokers)
+        leader = leader_of(brokers, partition)
+        assert leader is not None
+        yield leader, await records(leader, partition)
 
 
 @pytest.fixture
@@ -100,11 +114,7 @@ def test_the_snapshot_has_what_consumers_read(
 def test_deleted_records_are_not_read(tmp_path: Path, catalog_url: str) -> None:
     @on_uvloop
     async def run() -> None:
-        async with cluster(tmp_path, catalog_url, 2, SETTINGS) as brokers:
-            await fill(brokers)
-            leader = leader_of(brokers, 0)
-            assert leader is not None
-            served = await records(leader, 0)
+        async with serving(tmp_path, catalog_url, 0) as (leader, served):
             given = options(tmp_path, catalog_url, partition=0)
             for start in (3, len(served) - 2):
                 await delete_records(leader, start)
@@ -148,11 +158,7 @@ def test_a_reading_is_narrowed_by_partition_offset_and_time(
 ) -> None:
     @on_uvloop
     async def run() -> None:
-        async with cluster(tmp_path, catalog_url, 2, SETTINGS) as brokers:
-            await fill(brokers)
-            leader = leader_of(brokers, 1)
-            assert leader is not None
-            served = await records(leader, 1)
+        async with serving(tmp_path, catalog_url, 1) as (leader, served):
             end = (await bounds(leader, 1))[1]
             for start, stop in ((0, 5), (3, 9), (STORED - 1, STORED + 2), (end - 1, end + 9)):
                 given = options(
