@@ -152,10 +152,18 @@ class Scheduler:
         self.asked.add(log, on_outcome, must_verify=must_verify)
 
     def propose(
-        self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
+        self,
+        running: Running,
+        old: Sequence[Segment],
+        new: Sequence[Segment],
+        *,
+        is_stored: bool,
     ) -> Exchange:
-        """Begin to exchange segments; raises StaleSegments when the log has changed."""
-        if running.must_stop:
+        """Begin to exchange segments; raises StaleSegments when the log has changed.
+
+        If the catalog has exchanged them, the log follows, though its cleaning was aborted since.
+        """
+        if running.must_stop and not is_stored:
             raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
         return running.log.begin_exchange(old, new, self._clock_ms())
 

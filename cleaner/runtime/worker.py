@@ -54,7 +54,12 @@ class WorkSource(LogSource, Protocol):
         """Give a thread its next log, or a rest, or its dismissal (None)."""
 
     def propose(
-        self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
+        self,
+        running: Running,
+        old: Sequence[Segment],
+        new: Sequence[Segment],
+        *,
+        is_stored: bool,
     ) -> Exchange:
         """Begin to exchange segments; raises StaleSegments when the log has changed."""
 
@@ -132,10 +137,15 @@ class Worker:
         )
 
         def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
-            shared = running.log.uncommitted
-            give_up = None if shared is None else shared.exchange(old, new)
+            shared, give_up = running.log.uncommitted, None
+            if shared is not None:
+                if running.must_stop:
+                    raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
+                give_up = shared.exchange(old, new)
             try:
-                exchange = self._ask(self._scheduler.propose, running, old, new)
+                exchange = self._ask(
+                    self._scheduler.propose, running, old, new, is_stored=give_up is not None
+                )
                 carry_out(
                     exchange.sync,  # here: the loop does not wait for the disk
                     step=partial(self._ask, exchange.step),

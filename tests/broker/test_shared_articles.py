@@ -16,7 +16,7 @@ from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.cleaning import alter_topic
 from tests.broker.live import client, create, on_uvloop, until
 from tests.broker.test_cluster import known_everywhere
-from tests.broker.test_shared_segments import EAGER, SMALL, keyed, log_of, records, stored
+from tests.broker.test_shared_segments import EAGER, SMALL, bounds, keyed, log_of, records, stored
 from tests.broker.test_shared_topics import cluster, produce
 
 OFTEN = {**EAGER, "log.cleaner.backoff.ms": "20"}
@@ -103,3 +103,28 @@ def sealed(place: Path, url: str) -> dict[int, str]:
         for part in log.parts
         if part.max_timestamp is not None
     }
+
+
+@on_uvloop
+async def test_warpstream_a_policy_changes_in_both_directions(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """WarpStream converts no topic between policies; here a shared topic changes in use."""
+    async with cluster(tmp_path, catalog_url, 1, OFTEN) as (broker,), client(broker) as one:
+        await create(broker, "t", 1, {**SMALL, "cleanup.policy": "delete", "retention.ms": "-1"})
+        await known_everywhere([broker], "t")
+        await put(broker, 0, 40)
+        assert len(await records(broker)) == 40
+        await alter_topic(one, "t", COMPACT)
+        await has_latest(broker, 39)
+        await alter_topic(one, "t", {"cleanup.policy": "delete"})
+        await put(broker, 40, 20)
+        assert [at for at, *_ in await records(broker)][-20:] == list(range(40, 60))
+        await alter_topic(one, "t", {"retention.bytes": "0"})
+        await until(lambda: log_of(broker).log_start_offset > 40)
+        await alter_topic(one, "t", {**COMPACT, "retention.bytes": "-1"})
+        await put(broker, 60, 40)
+        await has_latest(broker, 99)
+        start, end = await bounds(broker)
+        assert start > 40
+        assert end == 100

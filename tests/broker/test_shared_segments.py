@@ -374,6 +374,30 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
 
 
 @on_uvloop
+async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = segment_rows.exchange_segments
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+
+        def exchange_and_abort(*args: Any, **options: Any) -> None:
+            exchange(*args, **options)
+            one.cleaner.abort("t", 0)
+
+        monkeypatch.setattr(uploads, "exchange_segments", exchange_and_abort)
+        await begin([one], configs)
+        log = log_of(one)
+        for at in range(80):
+            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await until(lambda: log.size_bytes < 4000 or log.is_closed)
+        assert not log.is_closed
+        assert {key: value for _, key, value in await records(one)} == {
+            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
+        }
+
+
+@on_uvloop
 async def test_a_deleted_topic_leaves_nothing(tmp_path: Path) -> None:
     async with cluster(tmp_path, url_of(tmp_path), 2, EAGER) as brokers:
         leader = await begin(brokers)
