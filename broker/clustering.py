@@ -199,6 +199,9 @@ class Clustering:
         copies.start()
         made.look()
         if self._sharing is not None:
+            leasing = self._sharing.lease_to_jobs(broker.cleaner, lambda: broker.config)
+            broker.stopping.push_async_callback(leasing.close)
+            leasing.start()
             self._conversions = Conversions(broker, store, self._sharing)
             broker.stopping.push_async_callback(self._conversions.close)
             self._conversions.start()

@@ -124,7 +124,7 @@ def segment_options(command: _Command) -> _Command:
     ) -> None:
         # The variable alone does not decide between files and shared topics.
         if not path:
-            shared = shared or _catalog_of_environment()
+            shared = shared or catalog_of_environment()
         given = {"path": path, "topic": topic}
         command(source={name: text for name, text in given.items() if text} | shared, **others)
 
@@ -141,13 +141,14 @@ def shared_options(command: _Command) -> _Command:
         shared = {"catalog": catalog, "config": config}
         given = {name: value for name, value in shared.items() if value}
         if settings:
-            given = given or _catalog_of_environment()
+            given = given or catalog_of_environment()
         command(shared=given | pairs("--set", settings), **others)
 
     return decorated(with_shared, _SHARED_OPTIONS)
 
 
-def _catalog_of_environment() -> dict[str, str]:
+def catalog_of_environment() -> dict[str, str]:
+    """Return the option for the catalog that the environment names, if it does."""
     url = os.environ.get(_CATALOG_VARIABLE)
     return {} if url is None else {"catalog": url}
 

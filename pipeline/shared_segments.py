@@ -52,7 +52,7 @@ def find_shared_logs(options: SegmentOptions, selection: Selection) -> list[Shar
     Raises PipelineError for a catalog that cannot be read, and for a topic or partition of the
     options that is not there, or not shared.
     """
-    logs, _ = _place(options)
+    logs, _ = place_of(options)
     snapshot = _snapshot(logs, selection)
     for topic in sorted(snapshot.local_topics & (options.selection.topics or set())):
         raise PipelineError(
@@ -65,15 +65,15 @@ def find_shared_logs(options: SegmentOptions, selection: Selection) -> list[Shar
 
 def shared_topic_config(options: SegmentOptions, topic: str) -> TopicConfig:
     """Return the config of a topic that exists. Raises PipelineError."""
-    logs, file = _place(options)
+    logs, file = place_of(options)
     try:
         return read_topic_config(logs, topic, os.environ, file)
     except (ConfigError, SnapshotError) as error:
         raise PipelineError(str(error)) from error
 
 
-def _place(options: SegmentOptions) -> tuple[SharedLogs, Path | None]:
-    """Return the shared logs, and the file that the options name."""
+def place_of(options: SegmentOptions) -> tuple[SharedLogs, Path | None]:
+    """Return the shared logs, and the file that the options name. Raises PipelineError."""
     settings = dict(options.shared)
     name = settings.pop(CONFIG, None)
     file = Path(name) if name else None

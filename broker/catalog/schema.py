@@ -8,6 +8,7 @@
     session         one row per life of a broker
     wal_entry       the committed entries of the WAL, see wal_rows.py
     segment         the segments of shared partitions in the bucket, see segment_rows.py
+    cleaning_lease  the partitions that jobs clean, see cleaning_leases.py
     garbage         objects that perhaps no row names any more, see garbage_rows.py
     origin          the log directories and the image with which the catalog began, if it did
     export          the hosts that have taken the metadata back; nobody uses the catalog then
@@ -17,7 +18,7 @@ A released script is never changed; a later one is added.
 
 from __future__ import annotations
 
-from odradek.broker.catalog import segment_rows, wal_rows
+from odradek.broker.catalog import cleaning_leases, segment_rows, wal_rows
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.schema import MIGRATIONS as METADATA
@@ -84,6 +85,7 @@ MIGRATIONS = (
     # The number of the moves of a partition: each new target counts.
     "ALTER TABLE partition ADD COLUMN move INTEGER NOT NULL DEFAULT 0;",
     wal_rows.TABLES + segment_rows.TABLES,
+    cleaning_leases.TABLES,
 )
 
 

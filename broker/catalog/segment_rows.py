@@ -158,7 +158,7 @@ def add_segments(
             for one in rows
         ],
     )
-    offsets = _check_led(connection, session, {one.partition for one in rows})
+    offsets = check_led(connection, session, {one.partition for one in rows})
     current = _current(connection, map(_place, rows))
     unnamed = Counter[str]()
     for one in rows:
@@ -200,7 +200,7 @@ def exchange_segments(
         "UPDATE partition SET stored_offset = stored_offset WHERE topic_id = ? AND number = ?",
         [partition],
     )
-    _check_led(connection, session, {partition})
+    check_led(connection, session, {partition})
     replaced = {(*partition, base): key for base, key in old}
     current = _current(connection, replaced.keys() | map(_place, new))
     if any(place not in current or current[place].key != key for place, key in replaced.items()):
@@ -233,7 +233,7 @@ def raise_log_start(
         " WHERE topic_id = ? AND number = ?",
         [(offset, offset, *partition) for partition, offset in sorted(offsets.items())],
     )
-    _check_led(connection, session, offsets.keys())
+    check_led(connection, session, offsets.keys())
     note_garbage(connection, engine, _delete_below(connection, offsets))
 
 
@@ -246,7 +246,7 @@ def note_cleaner_offsets(
         "UPDATE partition SET cleaner_offset = ? WHERE topic_id = ? AND number = ?",
         [(offset, *partition) for partition, offset in sorted(offsets.items())],
     )
-    _check_led(connection, session, offsets.keys())
+    check_led(connection, session, offsets.keys())
 
 
 def insert_segments(connection: Connection, rows: Iterable[SegmentRow]) -> None:
@@ -307,16 +307,20 @@ def _remove(
     connection: Connection, engine: Engine, topic_id: bytes, first: int, last: int
 ) -> None:
     note_garbage_of(connection, engine, topic_id, first, last)
-    connection.execute(
-        "DELETE FROM segment WHERE topic_id = ? AND number BETWEEN ? AND ?",
-        (topic_id, first, last),
-    )
+    for table in ("segment", "cleaning_lease"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE topic_id = ? AND number BETWEEN ? AND ?",  # nosec B608
+            (topic_id, first, last),
+        )
 
 
-def _check_led(
+def check_led(
     connection: Connection, session: int, partitions: Collection[Partition]
 ) -> dict[Partition, Offsets]:
-    """Return the offsets of partitions that the broker of an open session leads."""
+    """Return the offsets of partitions that the broker of an open session leads.
+
+    Raises SessionClosed and NotLed.
+    """
     found = "SELECT node_id FROM session WHERE epoch = ? AND closed_at_ms IS NULL"
     rows = connection.execute(found, (session,))
     if not rows:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog
 from odradek.broker.catalog.wal_reading import Batches
 from odradek.broker.ids import Partition
-from odradek.broker.shared.packing import packed_segment, remote_file
+from odradek.broker.shared.packing import add_remotes, packed_segment
 from odradek.broker.topics.states import Wanted
 from odradek.broker.wal.entries import DamagedEntry, Run
 from odradek.storage.cache_directory import CacheDirectory
@@ -26,15 +26,7 @@ from odradek.storage.objects.packs import EPOCHS, read_packed_file
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.scan import whole_batches
-from odradek.storage.segment import (
-    INDEX,
-    KEYS,
-    LOG,
-    SNAPSHOT,
-    TIME_INDEX,
-    TXN_INDEX,
-    file_name,
-)
+from odradek.storage.segment import LOG, SNAPSHOT, file_name
 
 NOTHING = StoredLog(0, 0, ())
 Built = Log | BucketFailure
@@ -65,10 +57,7 @@ class Builder:
         directory = self._home.begin_directory(record.name, wanted.number)
         sealed = [row for row in stored.segments if not row.is_open]
         for row in sealed:
-            for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX, KEYS):
-                remote = remote_file(self._store, row, kind)
-                if remote is not None:
-                    self._files.add_remote(directory / (file_name(row.base_offset) + kind), remote)
+            add_remotes(self._files, self._store, row, directory / file_name(row.base_offset))
         opened = [row for row in stored.segments if row.is_open]
         end_offset = sealed[-1].next_offset if sealed else stored.stored_offset
         if opened:

@@ -40,6 +40,7 @@ class SharedFacts:
     pending_bytes: int
     unstored_bytes: int
     replicas: int  # partitions of other leaders that consumers read here
+    leased: int  # partitions that jobs outside clean
     cache: CacheFacts
     pending_bytes_max: int
     unstored_bytes_max: int

@@ -24,8 +24,11 @@ from odradek.storage.objects.store import ObjectMissing, ObjectStore, StoredObje
 
 T = TypeVar("T")
 
-_WAL, _SEGMENTS, _PROBE = "wal", "segments", "probe/"
-_KEY = re.compile(rf"(?P<kind>{_WAL}|{_SEGMENTS})/(?P<session>\d{{10,}})/(?P<number>\d{{12,}})")
+_WAL, _PROBE = "wal", "probe/"
+# Of the WAL and of segments; those of jobs have the number of a lease in between.
+_KEY = re.compile(
+    rf"(?P<kind>{_WAL}|segments|cleaned)/(?P<session>\d{{10,}})/(\d{{6,}}/)?(?P<number>\d{{12,}})"
+)
 _KEYS_AT_ONCE = 256
 
 

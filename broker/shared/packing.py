@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.log import Log
-from odradek.storage.objects.packs import EPOCHS, FilePart, OpenPack, PackedSegment
+from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.packs import (
+    EPOCHS,
+    FilePart,
+    OpenPack,
+    PackedSegment,
+    read_packed_file,
+)
 from odradek.storage.objects.remote_files import RemoteFile
 from odradek.storage.objects.store import ObjectStore
 from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
 
 NO_TIMESTAMP = -1
+INDEXES = (INDEX, TIME_INDEX, TXN_INDEX, KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +80,67 @@ def _first_timestamp(segment: Segment) -> int:
     return NO_TIMESTAMP if found is None else found
 
 
-def _sources(fs: FileSystem, part: Part) -> dict[str, Buffer | FilePart]:
-    segment = part.segment
-    size = segment.position_of(part.next_offset) if part.is_open else segment.size_bytes
+def pack_cleaned(
+    store: ObjectStore,
+    fs: FileSystem,
+    key: str,
+    segment: Segment,
+    replaced: Sequence[SegmentRow],
+) -> SegmentRow:
+    """Upload a segment that is to replace rows, apart from its log; return its row.
+
+    It has the producers and epochs at the end of the last row, and the age of that.
+    Raises ObjectStoreError and StorageError.
+    """
+    last = replaced[-1]
+    sources = _own_files(fs, segment, segment.size_bytes, INDEXES)
+    before = packed_segment(last)
+    for kind in (SNAPSHOT, EPOCHS):
+        if kind in before.files:
+            sources[kind] = read_packed_file(store, last.key, before, kind)
+    made = OpenPack()
+    packed = made.add(last.partition, segment.base_offset, last.next_offset, sources)
+    store.create(key, made.object())
+    return SegmentRow(
+        partition=last.partition,
+        base_offset=segment.base_offset,
+        next_offset=last.next_offset,
+        key=key,
+        position=packed.position,
+        files=packed.table(),
+        size_bytes=packed.files[LOG].size_bytes,
+        max_timestamp=segment.max_timestamp,
+        first_timestamp=_first_timestamp(segment),
+        created_ms=last.created_ms,
+        is_open=False,
+    )
+
+
+def add_remotes(
+    files: CachedFiles, store: ObjectStore, row: SegmentRow, path: Path, suffix: str = ""
+) -> None:
+    """Give the files of a stored segment names, which begin with a path."""
+    for kind in (LOG, *INDEXES):
+        remote = remote_file(store, row, kind)
+        if remote is not None:
+            files.add_remote(path.with_name(path.name + kind + suffix), remote)
+
+
+def _own_files(
+    fs: FileSystem, segment: Segment, size: int, kinds: Iterable[str]
+) -> dict[str, Buffer | FilePart]:
     found: dict[str, Buffer | FilePart] = {LOG: FilePart(segment.log.hold(), size)}
-    for kind in () if part.is_open else (INDEX, TIME_INDEX, TXN_INDEX, KEYS):
+    for kind in kinds:
         path = segment.path(kind)
         if fs.exists(path):
             found[kind] = fs.read_bytes(path)
+    return found
+
+
+def _sources(fs: FileSystem, part: Part) -> dict[str, Buffer | FilePart]:
+    segment = part.segment
+    size = segment.position_of(part.next_offset) if part.is_open else segment.size_bytes
+    found = _own_files(fs, segment, size, () if part.is_open else INDEXES)
     place = segment.base_offset if part.is_open else part.next_offset
     snapshot = part.log.producers.snapshot_path(place)
     if fs.exists(snapshot):

@@ -19,11 +19,14 @@ from odradek.broker.shared.bucket_copy import BucketCopy
 from odradek.broker.shared.building import Builder
 from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.broker.shared.janitor import Janitor
+from odradek.broker.shared.leasing import Leasing
 from odradek.broker.shared.logs import SharedLogs
 from odradek.broker.shared.packing import remote_log
 from odradek.broker.shared.replicas import ReadReplicas, Waiting
 from odradek.broker.shared.tails import StoringLimits
 from odradek.broker.shared.uploads import Uploads
+from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.config.broker import BrokerConfig
 from odradek.config.object_store import ObjectStoreConfig
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.files import FileSystem
@@ -84,6 +87,7 @@ class Sharing:
             asyncio.get_running_loop().time,
         )
         self._now_ms, self.engine = now_ms, segments.engine
+        self.leasing: Leasing | None = None
         self._copies = copies = CacheDirectory(
             files, cache.with_name(f"odradek-replicas.{node_id}"),
             cluster_id=cluster_id, node_id=node_id,
@@ -96,6 +100,22 @@ class Sharing:
         self.logs = SharedLogs(
             bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms, counts
         )
+
+    def lease_to_jobs(
+        self, cleaner: CleanerPool, config: Callable[[], BrokerConfig]
+    ) -> Leasing:
+        """Leave the cleaning of partitions to jobs that ask for it."""
+        self.leasing = Leasing(
+            self.uploads,
+            self._bucket,
+            self._files,
+            self._lines[2],
+            self.logs.home,
+            cleaner,
+            config,
+            self._now_ms,
+        )
+        return self.leasing
 
     def copy_to_bucket(self, log: Log) -> BucketCopy:
         """Begin to bring the log of a local partition into the bucket."""
@@ -128,12 +148,14 @@ class Sharing:
         trouble = self._bucket.requests.trouble()
         if trouble is not None and trouble.since_ms is not None:
             found.append(f"the object store does not answer: {trouble.text}")
+        leasing = None if self.leasing is None else self.leasing.obstacle
         for what, obstacle in (
+            ("jobs cannot clean partitions", leasing),
             ("shared partitions are not stored", self.uploads.obstacle),
             ("the WAL is not freed", self.janitor.obstacle),
             ("consumers are not served by this broker", self.replicas.obstacle),
         ):
-            if obstacle.reason:
+            if obstacle is not None and obstacle.reason:
                 found.append(f"{what}: {obstacle.reason}")
         return found
 
@@ -155,6 +177,7 @@ class Sharing:
             pending_bytes=self.logs.wal.pending_bytes,
             unstored_bytes=self.uploads.unstored_bytes,
             replicas=len(self.replicas),
+            leased=0 if self.leasing is None else len(self.leasing),
             cache=CacheFacts(
                 copy(self._files.counters),
                 self._files.cached_bytes,

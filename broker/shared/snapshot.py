@@ -154,7 +154,7 @@ def read_topic_config(
             overrides, [of_brokers, *_layers(environment, store, file)]
         ).config
 
-    return _in_transaction(logs, read)
+    return in_transaction(logs, read)
 
 
 def _layers(
@@ -169,10 +169,11 @@ def read_snapshot(logs: SharedLogs, wants: Callable[[str, int], bool]) -> Snapsh
 
     Raises SnapshotError.
     """
-    return _in_transaction(logs, lambda connection: _read(connection, wants))
+    return in_transaction(logs, lambda connection: _read(connection, wants))
 
 
-def _in_transaction(logs: SharedLogs, work: Callable[[Connection], T]) -> T:
+def in_transaction(logs: SharedLogs, work: Callable[[Connection], T]) -> T:
+    """Read the catalog at one moment. Raises SnapshotError."""
     engine = open_engine(logs.catalog)
 
     def read(connection: Connection) -> T:

@@ -120,6 +120,14 @@ class Tail:
                 del self.rows[base]
                 self.kept.pop(base, None)
 
+    def exchanged(self, old: Iterable[SegmentRow], new: Iterable[SegmentRow]) -> None:
+        """Note that the catalog has new rows in the place of old ones."""
+        for row in old:
+            del self.rows[row.base_offset]
+            self.kept.pop(row.base_offset, None)
+        for row in new:
+            self.rows[row.base_offset] = row
+
     def stored(self, row: SegmentRow, now_s: float, entry: int) -> None:
         """Note that the catalog has a row; the rest is from a later time and entry on."""
         before = self.open_bytes if row.base_offset == self.open_base else 0
@@ -132,6 +140,28 @@ class Tail:
             self.open_base, self.open_bytes = row.base_offset, row.size_bytes
         elif row.base_offset == self.open_base:
             self.open_base, self.open_bytes = -1, 0
+
+
+def due_tails(
+    unstored: Iterable[Tail], size_bytes: int, limits: StoringLimits, now_s: float, entry: int
+) -> list[Tail]:
+    """Return the logs of which the WAL has much, or has had records for long.
+
+    `unstored` are those with records that are not stored, the oldest first, `entry` the last one.
+    """
+    # Half of the bytes, so that each round stores large parts.
+    excess = size_bytes - limits.wal_bytes // 2 if size_bytes >= limits.wal_bytes else 0
+    due = []
+    for tail in unstored:
+        is_old = (
+            now_s - tail.since_s >= limits.wal_age_s
+            or entry - tail.since_entry >= limits.wal_entries
+        )
+        if excess <= 0 and not is_old:
+            break
+        excess -= tail.size_bytes
+        due.append(tail)
+    return due
 
 
 def adopt_all(

@@ -19,9 +19,9 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from odradek.broker.catalog.engines import Engine
@@ -33,7 +33,6 @@ from odradek.broker.catalog.segment_rows import (
     SegmentRow,
     StoredLog,
     add_segments,
-    exchange_segments,
     note_cleaner_offsets,
     raise_log_start,
 )
@@ -46,11 +45,17 @@ from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.packing import Part, pack
-from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, adopt_all, grouped
+from odradek.broker.shared.tails import (
+    SEGMENT_BYTES_MAX,
+    StoringLimits,
+    Tail,
+    adopt_all,
+    due_tails,
+    grouped,
+)
 from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
-from odradek.storage.objects.store import ObjectStoreError
 from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -75,9 +80,9 @@ class Uploads:
     ) -> None:
         """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
         self._bucket, self._files, self._line = bucket, files, line
-        self._limits, self._now_ms, self._counts = limits, now_ms, counts
+        self._limits, self._now_ms, self.counts = limits, now_ms, counts
         self._cleaner_offsets = cleaner_offsets
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
         self._session = 0
         self._numbers = itertools.count()
@@ -92,6 +97,11 @@ class Uploads:
         # Called with a log that is no longer like its segments in the bucket.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         self.obstacle = Obstacle(logger, "store shared logs")
+
+    @property
+    def session(self) -> int:
+        """The present session."""
+        return self._session
 
     def begin(self, session: int) -> None:
         """Begin a session."""
@@ -116,6 +126,11 @@ class Uploads:
         if size_bytes:
             self.committed(log, size_bytes, self._entry)
 
+    def log_of(self, key: Partition) -> Log | None:
+        """Return the log of a partition that this broker leads."""
+        tail = self._tails.get(key)
+        return None if tail is None or tail.log.is_closed else tail.log
+
     async def release(self, keys: Iterable[Partition]) -> None:
         """Return once nothing of the earlier logs of partitions is being stored.
 
@@ -136,7 +151,7 @@ class Uploads:
             return
         self._entry = entry
         if not tail.size_bytes:
-            tail.since_s, tail.since_entry = self._loop.time(), entry
+            tail.since_s, tail.since_entry = self.loop.time(), entry
             self._unstored[tail.key] = tail
         tail.size_bytes += size_bytes
         self.unstored_bytes += size_bytes
@@ -172,7 +187,7 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                await self._commit(partial(raise_log_start, session=self._session, offsets=starts))
+                await self.commit(partial(raise_log_start, session=self._session, offsets=starts))
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
@@ -190,6 +205,23 @@ class Uploads:
             sizes[one.key] += one.size_bytes
         with suppress(MetadataError):  # then fsck finds the objects
             await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+
+    @asynccontextmanager
+    async def turn_of(self, log: Log) -> AsyncIterator[tuple[Tail, int]]:
+        """Keep the rows of a log as they are, all of whose sealed segments are stored first.
+
+        Returns the catalog's view of the log, and the session. Raises StaleSegments.
+        """
+        async with self._turn:
+            tail, session = self._tails.get((log.topic_id, log.partition)), self._session
+            if tail is None or tail.log is not log or log.is_closed:
+                raise StaleSegments(f"{log.name}: it is no longer led by this broker")
+            await self._store((), [tail])
+            yield tail, session
+
+    def fail(self, log: Log, error: StorageError) -> None:
+        """Have a log built again that could not follow a change in the catalog."""
+        self.on_failed(log, BucketFailure(f"{log.name} waits to be opened again: {error}"))
 
     async def close(self) -> None:
         """Stop; an upload that has begun is finished."""
@@ -226,7 +258,14 @@ class Uploads:
             for tail in sealed.values():
                 if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
                     tail.log.roll(self._now_ms(), "the size of an object")
-            await self._store(self._due(), sealed.values())
+            due = due_tails(
+                self._unstored.values(),
+                self.unstored_bytes,
+                self._limits,
+                self.loop.time(),
+                self._entry,
+            )
+            await self._store(due, sealed.values())
         except BaseException:
             # A session that has begun meanwhile has logs of its own.
             self._sealed |= {
@@ -244,7 +283,7 @@ class Uploads:
                 changed[key] = offset
         if changed:
             note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
-            await self._commit(note)
+            await self.commit(note)
             for key, offset in changed.items():
                 if key in self._tails:
                     self._tails[key].cleaner_offset = offset
@@ -254,25 +293,6 @@ class Uploads:
         self._sealed.pop(tail.key, None)
         if self._unstored.pop(tail.key, None) is not None:
             self.unstored_bytes -= tail.size_bytes
-
-    def _due(self) -> list[Tail]:
-        """Return the logs of which the WAL has much, or has had records for long."""
-        now_s, limits = self._loop.time(), self._limits
-        # Half of the bytes, so that each round stores large parts.
-        excess = self.unstored_bytes - limits.wal_bytes // 2
-        if self.unstored_bytes < limits.wal_bytes:
-            excess = 0
-        due = []
-        for tail in self._unstored.values():
-            is_old = (
-                now_s - tail.since_s >= limits.wal_age_s
-                or self._entry - tail.since_entry >= limits.wal_entries
-            )
-            if excess <= 0 and not is_old:
-                break
-            excess -= tail.size_bytes
-            due.append(tail)
-        return due
 
     async def _store(self, due: Iterable[Tail], sealed: Collection[Tail] = ()) -> None:
         """Upload the parts of logs that are due, and sealed segments of others."""
@@ -294,8 +314,8 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self._name(rows, partial(add_segments, session=session, rows=rows))
-        now_s = self._loop.time()
+        await self.name(rows, partial(add_segments, session=session, rows=rows))
+        now_s = self.loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
             if tail is not None and tail.log is part.log:
@@ -304,7 +324,7 @@ class Uploads:
     async def _pack(self, parts: Sequence[Part], session: int) -> list[SegmentRow]:
         key = f"segments/{session:010d}/{next(self._numbers):012d}"
         store, now_ms = self._bucket.store, self._now_ms()
-        return await self._loop.run_in_executor(
+        return await self.loop.run_in_executor(
             self._thread, pack, store, self._files, key, parts, now_ms
         )
 
@@ -325,70 +345,21 @@ class Uploads:
         found = [one for tail in self._tails.values() for one in tail.adoptable()]
         if found:
             work = partial(adopt_all, found, self._files, self._bucket.store)
-            await self._loop.run_in_executor(self._thread, work)
+            await self.loop.run_in_executor(self._thread, work)
 
-    # --- cleaned segments --------------------------------------------------------------------
-
-    def exchange(
-        self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
-    ) -> Callable[[StorageError], None]:
-        """Exchange stored segments for cleaned ones; a thread of the cleaner waits here.
-
-        Returns the function to call if the log does not follow. Raises StaleSegments and
-        BucketFailure.
-        """
-        work = self._exchange(log, old, new)
-        try:
-            asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except (MetadataError, ObjectStoreError) as error:
-            raise BucketFailure(f"{log.name}: {error}") from error
-        return partial(self._fail, log)
-
-    def _fail(self, log: Log, error: StorageError) -> None:
-        """Have a log built again that could not follow an exchange in the catalog."""
-        self.on_failed(log, BucketFailure(f"{log.name} waits to be opened again: {error}"))
-
-    async def _exchange(
-        self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
-    ) -> None:
-        async with self._turn:
-            tail, session = self._tails.get((log.topic_id, log.partition)), self._session
-            if tail is None or tail.log is not log or log.is_closed:
-                raise StaleSegments(f"{log.name}: it is no longer led by this broker")
-            await self._store((), [tail])
-            replaced = [tail.rows.get(one.base_offset) for one in old]
-            rows = [one for one in replaced if one is not None and not one.is_open]
-            if len(rows) < len(old):
-                raise StaleSegments(f"{log.name}: not all segments are stored")
-            ends = [one.base_offset for one in new[1:]] + [rows[-1].next_offset]
-            parts = [
-                Part(tail.key, log, one, end, log.epochs, is_open=False)
-                for one, end in zip(new, ends, strict=True)
-            ]
-            made = await self._pack(parts, session)
-            keys = [(one.base_offset, one.key) for one in rows]
-            change = partial(
-                exchange_segments, session=session, partition=tail.key, old=keys, new=made
-            )
-            await self._name(made, change)
-            self._counts.exchanged_segments += len(rows)
-            for one in rows:
-                del tail.rows[one.base_offset]
-                tail.kept.pop(one.base_offset, None)
-            for row, segment in zip(made, new, strict=True):
-                tail.rows[row.base_offset] = row
-                tail.kept[row.base_offset] = segment
-
-    async def _name(self, rows: Sequence[SegmentRow], work: Change) -> None:
+    async def name(self, rows: Sequence[SegmentRow], work: Change) -> None:
         """Add rows that name an object; it is garbage if the catalog refuses them."""
         try:
-            await self._commit(work)
+            await self.commit(work)
         except (MetadataError, StorageError):
             await self.drop(rows)
             raise
 
-    async def _commit(self, work: Change) -> None:
-        """Change the catalog; repeat that until there is an answer."""
+    async def commit(self, work: Change) -> None:
+        """Change the catalog; repeat that until there is an answer.
+
+        Raises SessionClosed, NotLed, SegmentGap, and the errors of `work` but MetadataError.
+        """
         while True:
             try:
                 return await self._line.touch(lambda to: work(to, self._line.engine))

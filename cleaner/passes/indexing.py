@@ -30,7 +30,7 @@ from odradek.cleaner.passes.offset_map import (
     OffsetMap,
 )
 from odradek.cleaner.passes.ordinals import Numbering, Ordinals
-from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, Spill
+from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, SpillTarget
 from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.config.values import INT64_MAX
@@ -59,7 +59,8 @@ logger = logging.getLogger(__name__)
 _RECORD_BYTES = 16
 _ANY_VERDICT = 0xFF
 
-MakeSpill: TypeAlias = Callable[[int], Spill]  # from the number of records that may be spilled
+# From the number of records that may be spilled.
+MakeSpill: TypeAlias = Callable[[int], SpillTarget]
 
 
 def control_type(chunk: Chunk, row: int) -> ControlType | None:
@@ -118,11 +119,12 @@ class Indexer:
         self.first = sum(end <= dirty.first_dirty_offset for end in self._ends)
         self._record_count = 0
         self._next_ordinal = 0
-        self._spill: Spill | None = None
+        self._spill: SpillTarget | None = None
         self._may_spill: bool | None = None  # not known before it matters
         self._spill_rows = NO_ROWS
         self._filter_parts: list[Words] | None = None
         self._cut: _CutBatch | None = None
+        self.transactions = CleanedTransactions()
 
     def index_dirty(self) -> DirtyIndex:
         """Read the cleanable range, or as much of it as memory and temporary files allow.
@@ -206,7 +208,7 @@ class Indexer:
         counters = self._counters
         counters.indexed_bytes = counters.indexed_records = counters.invalid_records = 0
         self._cut = None
-        transactions = CleanedTransactions()
+        self.transactions = transactions = CleanedTransactions()
         dirty = self._job.dirty
         transactions.add(self._aborted(dirty.first_dirty_offset, dirty.first_uncleanable_offset))
         ordinals = Ordinals(dirty.first_dirty_offset, 0)

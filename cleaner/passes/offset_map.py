@@ -102,6 +102,16 @@ class OffsetMap:
         """The share of the slots that hold a key."""
         return self._size / self._slots
 
+    def entries(self) -> tuple[Words, Words, Table]:
+        """Return the two parts of the keys' hashes, and the ordinals of their latest records.
+
+        The parts have 64 and 32 bits.
+        """
+        slots = self._table.reshape(-1, 2)
+        slots = slots[slots[:, 1] != 0]
+        ordinals = (slots[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1
+        return slots[:, 0], slots[:, 1] >> np.uint64(32), ordinals
+
     def may_fill_up(self, record_count: int) -> bool:
         """Return whether the keys of this many more records might not fit."""
         return self._size + record_count > self._spilling_size

@@ -87,12 +87,16 @@ class Rewriter:
         *,
         filter_point: int,
         is_dry: bool,
+        transactions: CleanedTransactions | None = None,
     ) -> None:
-        """A dry run writes nothing, and creates no segments."""
+        """A dry run writes nothing, and creates no segments.
+
+        `transactions` knows those that began before the first group, if it is not the log's.
+        """
         self._job, self._fs, self._aborted = cleaning.job, cleaning.fs, cleaning.aborted
         self._counters, self._before_io = cleaning.counters, cleaning.before_io
         self._index, self._filter_point, self._is_dry = index, filter_point, is_dry
-        self._transactions = CleanedTransactions()
+        self._transactions = transactions or CleanedTransactions()
         job = self._job
         horizon_ms = job.now_ms + job.config.delete_retention_ms
         # As in Kafka: a horizon beyond the largest timestamp is not set yet.
@@ -178,6 +182,7 @@ class Rewriter:
                 beyond = chunk.batches[:, LAST_OFFSET] > self._index.latest_offset
                 verdicts[beyond] |= KEEP
                 ordinals[beyond] = NO_ORDINAL
+            ordinals[verdicts & (KEEP | DISCARD) != 0] = NO_ORDINAL  # their bits do not count
             verdicts[self._are_obsolete(chunk, ordinals)] |= DISCARD
             size = int(chunk.batches[:, SIZE].sum())
             self._counters.start_bytes += size

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 from numba import types
@@ -88,6 +89,19 @@ def look_up_rows(
             word_1 = uint64(rows[at, 2]) << uint64(32)
             if find_ordinal(table, word_0, word_1, uint64(place)) >= 0:
                 set_bit(obsolete, int64(rows[at, 3]))
+
+
+class SpillTarget(Protocol):
+    """A place for the rows of keys that do not fit into the map."""
+
+    part_count: int
+    written_bytes: int
+
+    def write(self, kind: str, rows: SpillRows) -> None:
+        """Take rows of a kind, in the order of the log; the caller uses their memory again."""
+
+    def resolve(self, obsolete: Bytes) -> int:
+        """Mark all records that later ones of the same key hide; return the number of keys."""
 
 
 class Spill:

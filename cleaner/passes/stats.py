@@ -88,7 +88,7 @@ class CleanResult:
         return self.end_offset < self.first_uncleanable_offset
 
 
-def report(result: CleanResult, thread: int) -> str:
+def report(result: CleanResult, thread: int | str) -> str:
     """Describe a cleaning as Kafka's log cleaner does, for the log."""
     index_s, total_s = result.index_ms / 1000, result.total_ms / 1000
     clean_s = total_s - index_s

@@ -33,7 +33,7 @@ def announced_ms(
     The moment is now if there is a reason now. `horizon_ms` is the time when the first tombstone
     or marker expires. A thread must be free then, and topics must not change.
     """
-    if standing.pause_count:
+    if standing.is_held:
         return None
     if standing.quarantined is not None:
         return max(now_ms, standing.quarantined.retry_at_ms)

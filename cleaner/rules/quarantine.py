@@ -51,10 +51,16 @@ class Standing:
     is_running: bool = False
     pause_count: int = 0
     quarantined: Quarantined | None = None
+    leased_to: str | None = None  # the job outside of the broker that cleans it
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no cleaning begins until somebody ends a pause or a lease."""
+        return self.pause_count > 0 or self.leased_to is not None
 
     def may_clean(self, now_ms: int) -> bool:
-        """Return whether the log is not being cleaned, not paused, and not in quarantine."""
-        if self.is_running or self.pause_count:
+        """Return whether the log is not being cleaned, not held, and not in quarantine."""
+        if self.is_running or self.is_held:
             return False
         return self.quarantined is None or now_ms >= self.quarantined.retry_at_ms
 

@@ -7,9 +7,38 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from odradek.protocol.control import ControlType
 from odradek.storage.transactions import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """The transactions that go on after an offset, of which a batch is left before it.
+
+    Committed ones are named by their producers, aborted ones also by their first offsets.
+    """
+
+    committed: frozenset[int] = frozenset()
+    aborted: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MetInPart:
+    """The transactions of which a part of a log has batches, and the producers it has commits of.
+
+    `committed` has those that go on after the part.
+    """
+
+    ended: frozenset[int]
+    committed: frozenset[int]
+    aborted: frozenset[tuple[int, int]]
+
+    def after(self, before: Met) -> Met:
+        """Return the transactions at the end of the part, by those at its begin."""
+        committed = (before.committed - self.ended) | self.committed
+        return Met(committed, before.aborted | self.aborted)
 
 
 class CleanedTransactions:
@@ -18,11 +47,15 @@ class CleanedTransactions:
     One pass over the log owns it, across segments: they may end inside a transaction.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Met | None = None) -> None:
+        """`before` has those that the pass would have met before the place where it begins."""
+        before = before or Met()
         self._coming: list[AbortedTransaction] = []
         # By producer: its aborted transaction, and whether a batch of it was found.
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        self._committed: set[int] = set()
+        self._committed = set(before.committed)
+        self._ended: set[int] = set()
+        self._met_aborted = set(before.aborted)
         # The aborted transactions whose markers were kept since the last take_kept().
         self._kept: list[AbortedTransaction] = []
 
@@ -41,6 +74,7 @@ class CleanedTransactions:
             self._committed.add(producer_id)
             return False
         self._aborted[producer_id] = (aborted[0], True)
+        self._met_aborted.add((producer_id, aborted[0].first_offset))
         return True
 
     def on_control(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
@@ -60,8 +94,15 @@ class CleanedTransactions:
         if kind == ControlType.COMMIT:
             was_met = producer_id in self._committed
             self._committed.discard(producer_id)
+            self._ended.add(producer_id)
             return not was_met
         return False
+
+    def met(self) -> MetInPart:
+        """Return the transactions of a part of a log, over which a pass has gone by itself."""
+        return MetInPart(
+            frozenset(self._ended), frozenset(self._committed), frozenset(self._met_aborted)
+        )
 
     def take_kept(self) -> list[AbortedTransaction]:
         """Return the transactions for the next cleaned segment's index, and forget them."""
@@ -71,4 +112,6 @@ class CleanedTransactions:
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[0].first_offset <= offset:
             transaction = heapq.heappop(self._coming)
-            self._aborted.setdefault(transaction.producer_id, (transaction, False))
+            producer_id = transaction.producer_id
+            was_met = (producer_id, transaction.first_offset) in self._met_aborted
+            self._aborted.setdefault(producer_id, (transaction, was_met))

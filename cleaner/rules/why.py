@@ -159,6 +159,11 @@ def _needed(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
         yield Condition(
             Kind.NEEDED, "paused", False, standing.pause_count, 0, "its cleaning is paused"
         )
+    if standing.leased_to is not None:
+        yield Condition(
+            Kind.NEEDED, "leased", False, standing.leased_to, None,
+            f"the job {standing.leased_to} of odradek pipeline clean cleans it",
+        )  # fmt: skip
     entry = standing.quarantined
     if entry is not None:
         is_over = now_ms >= entry.retry_at_ms

@@ -85,6 +85,9 @@ class AskedQueue:
                 self.answer(key, Status.REFUSED, "cleanup.policy of its topic lacks compact")
             elif standing.pause_count:
                 self.answer(key, Status.REFUSED, "its cleaning is paused: ask again later")
+            elif standing.leased_to is not None:
+                because = f"the job {standing.leased_to} of odradek pipeline clean cleans it"
+                self.answer(key, Status.REFUSED, because)
             elif not standing.is_running:
                 found.append(entry.log)
         return found
@@ -128,10 +131,7 @@ def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
 
     Raises StorageError.
     """
-    active, lag_ms = log.active, log.config.min_compaction_lag_ms
-    if active.size_bytes == 0 or log.last_stable_offset < log.log_end_offset:
-        return False
-    if lag_ms > 0 and largest_timestamp(active) > now_ms - lag_ms:
+    if not could_seal(log, now_ms):
         return False
     checkpoint = offsets.cleaner_offsets.get((log.topic, log.partition))
     facts = read_facts(note_state(log))
@@ -139,6 +139,14 @@ def seal_active(log: Log, offsets: CleanerOffsets, now_ms: int) -> bool:
         return False
     log.roll(now_ms, "asked to clean")
     return True
+
+
+def could_seal(log: Log, now_ms: int) -> bool:
+    """Return whether a log's active segment could be cleaned if it was sealed."""
+    active, lag_ms = log.active, log.config.min_compaction_lag_ms
+    if active.size_bytes == 0 or log.last_stable_offset < log.log_end_offset:
+        return False
+    return lag_ms <= 0 or largest_timestamp(active) <= now_ms - lag_ms
 
 
 def why_nothing(log: Log, dirty: DirtyRange | None) -> str:

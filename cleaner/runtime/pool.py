@@ -176,9 +176,17 @@ class CleanerPool:
     async def pause_and_wait(self, topic: str, partition: int) -> None:
         """Do the same as `pause`, and return once no thread writes into the log's directory."""
         self.pause(topic, partition)
-        while self.scheduler.progress.is_running(topic, partition):
-            self._job_ended.clear()
-            await self._job_ended.wait()
+        await self._idle(topic, partition)
+
+    async def lease(self, topic: str, partition: int, job: str) -> None:
+        """Leave a partition to a job outside; return once no thread works on it."""
+        self.scheduler.progress.lease(topic, partition, job)
+        await self._idle(topic, partition)
+
+    def end_lease(self, topic: str, partition: int) -> None:
+        """Clean a partition here again."""
+        self.scheduler.progress.end_lease(topic, partition)
+        self.wake()
 
     def resume(self, topic: str, partition: int) -> None:
         """Undo one call of pause()."""
@@ -244,6 +252,11 @@ class CleanerPool:
         found = [one.sentence for one in self.scheduler.progress.quarantined]
         of_threads = self._deaths.problem(self._clock.now_ms())
         return [*found, of_threads] if of_threads else found
+
+    async def _idle(self, topic: str, partition: int) -> None:
+        while self.scheduler.progress.is_running(topic, partition):
+            self._job_ended.clear()
+            await self._job_ended.wait()
 
     def _wake_threads(self) -> None:
         for worker, _ in self._workers.values():

@@ -146,6 +146,7 @@ class Progress:
     def __init__(self) -> None:
         self._running: dict[TopicPartition, Running] = {}
         self._pauses: dict[TopicPartition, int] = {}
+        self._leases: dict[TopicPartition, str] = {}
         self._quarantine = Quarantine()
         self.horizons: Horizons = {}
         # Called each time a job has ended.
@@ -170,7 +171,10 @@ class Progress:
         """Return the state that prevents a log's cleaning, or asks for it."""
         key = log.topic, log.partition
         return Standing(
-            key in self._running, self._pauses.get(key, 0), self._quarantine.of(log)
+            key in self._running,
+            self._pauses.get(key, 0),
+            self._quarantine.of(log),
+            self._leases.get(key),
         )
 
     def retry_all(self, now_ms: int) -> None:
@@ -256,9 +260,18 @@ class Progress:
         else:
             self._pauses.pop((topic, partition), None)
 
+    def lease(self, topic: str, partition: int, job: str) -> None:
+        """Abort a partition's cleaning, and leave it to a job outside until `end_lease`."""
+        self.abort(topic, partition)
+        self._leases[topic, partition] = job
+
+    def end_lease(self, topic: str, partition: int) -> None:
+        """Clean a partition here again."""
+        self._leases.pop((topic, partition), None)
+
     def forget_absent(self, present: Mapping[TopicPartition, Log]) -> None:
         """Drop the state of partitions that no longer exist or are no longer compacted."""
-        for state in (self._pauses, self.horizons):
+        for state in (self._pauses, self._leases, self.horizons):
             for key in state.keys() - present.keys():
                 del state[key]
         self._quarantine.forget_absent(present)

@@ -189,6 +189,12 @@ class Scheduler:
             )  # fmt: skip
         self.asked.ended(running.key, Status.CLEANED, result.reason.value, result)
 
+    def adopt(self, running: Running, result: CleanResult) -> None:
+        """Accept the cleaning of a log that a job outside has done."""
+        self.progress.succeed(running, result)
+        self.runs.succeeded(running.log, result, self._clock_ms())
+        logger.info("%s", report(result, "of a job"), extra={"is_multiline": True})
+
     def abandon(self, running: Running) -> None:
         """Take back a log whose cleaning was aborted or refused."""
         self.progress.end(running)

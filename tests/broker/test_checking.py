@@ -15,7 +15,7 @@ import pytest
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.segment_rows import exchange_segments
 from odradek.broker.catalog.wal_rows import object_key
-from odradek.broker.shared import uploads
+from odradek.broker.shared import exchanging
 from odradek.broker.wal.entries import Run, read_index
 from odradek.storage.objects.opening import open_store
 from odradek.storage.objects.packs import EPOCHS, PackedSegment, read_pack_index
@@ -256,7 +256,7 @@ async def test_brokers_at_work_are_no_false_alarm(
         exchange_segments(*arguments, **named)
         exchanges.append(named)
 
-    monkeypatch.setattr(uploads, "exchange_segments", exchange)
+    monkeypatch.setattr(exchanging, "exchange_segments", exchange)
     async with cluster(tmp_path, catalog_url, 2, BUSY) as brokers, AsyncExitStack() as stack:
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
         await create(brokers[0], "t", 2, {**SMALL, **compacted})

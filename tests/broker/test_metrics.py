@@ -89,6 +89,7 @@ def shared() -> SharedFacts:
         pending_bytes=0,
         unstored_bytes=0,
         replicas=0,
+        leased=0,
         cache=CacheFacts(CacheCounters(), 0, 0, 0),
         pending_bytes_max=0,
         unstored_bytes_max=0,

@@ -13,7 +13,7 @@ import pytest
 
 from odradek.broker.catalog import segment_rows, wal_reading
 from odradek.broker.composition import Broker
-from odradek.broker.shared import reading_back, uploads
+from odradek.broker.shared import exchanging, reading_back, uploads
 from odradek.broker.shared.uploads import Uploads
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
@@ -385,7 +385,7 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
             exchange(*args, **options)
             one.cleaner.abort("t", 0)
 
-        monkeypatch.setattr(uploads, "exchange_segments", exchange_and_abort)
+        monkeypatch.setattr(exchanging, "exchange_segments", exchange_and_abort)
         await begin([one], configs)
         log = log_of(one)
         for at in range(80):

@@ -128,6 +128,10 @@ GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
         "Partitions of other leaders that consumers of this broker's rack read here.",
     ): lambda one: one.replicas,
     gauge(
+        "odradek_shared_leased",
+        "Partitions that this broker leads and a job cleans: odradek pipeline clean.",
+    ): lambda one: one.leased,
+    gauge(
         "odradek_cache_bytes", "Bytes of segments in the object store that the disk has as well."
     ): lambda one: one.cache.size_bytes,
     gauge(
