@@ -24,7 +24,6 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.segment_rows import check_led
 from odradek.broker.ids import Partition
-from odradek.broker.metadata.members import ANY_HOST
 from odradek.broker.metadata.statements import Connection
 
 TABLES = """
@@ -41,7 +40,6 @@ TABLES = """
     );
 """
 NOT_GRANTED = 0
-_HERE = " WHERE topic_id = ? AND number = ? AND job = ?"
 
 
 class Lease(NamedTuple):
@@ -75,7 +73,7 @@ def take(
     shared = query_for(
         connection,
         "SELECT topic_id, number FROM partition JOIN (KEYS) AS given ON topic_id = given.column1"
-        f" AND number = given.column2 WHERE host = '{ANY_HOST}'",  # nosec B608
+        " AND number = given.column2 WHERE host = ''",  # any host: the bucket has it
         partitions,
     )
     taken = connection.execute("SELECT topic_id, number FROM cleaning_lease")
@@ -118,9 +116,8 @@ def propose(
     """Propose an exchange; return whether the job still has the lease that was granted."""
     engine.exclude_changes(connection)
     rows = connection.execute(
-        "UPDATE cleaning_lease SET proposal = ?"
-        + _HERE
-        + " AND session = ? AND answer IS NULL RETURNING number",
+        "UPDATE cleaning_lease SET proposal = ? WHERE topic_id = ? AND number = ? AND job = ?"
+        " AND session = ? AND answer IS NULL RETURNING number",
         (proposal, *partition, job, session),
     )
     return bool(rows)
@@ -132,7 +129,8 @@ def give_back(
     """End leases of a job."""
     engine.exclude_changes(connection)
     connection.execute_many(
-        "DELETE FROM cleaning_lease" + _HERE, [(*one, job) for one in sorted(partitions)]
+        "DELETE FROM cleaning_lease WHERE topic_id = ? AND number = ? AND job = ?",
+        [(*one, job) for one in sorted(partitions)],
     )
 
 
@@ -157,7 +155,8 @@ def grant(
     """Grant a lease, or grant it again. Raises SessionClosed and NotLed."""
     engine.exclude_changes(connection)
     connection.execute(
-        "UPDATE cleaning_lease SET session = ?, terms = ?, proposal = NULL, answer = NULL" + _HERE,
+        "UPDATE cleaning_lease SET session = ?, terms = ?, proposal = NULL, answer = NULL"
+        " WHERE topic_id = ? AND number = ? AND job = ?",
         (session, terms, *lease.partition, lease.job),
     )
     check_led(connection, session, {lease.partition})
@@ -166,7 +165,8 @@ def grant(
 def read_proposal(connection: Connection, lease: Lease) -> bytes | None:
     """Return the proposal of a lease that is still there."""
     rows = connection.execute(
-        "SELECT proposal FROM cleaning_lease" + _HERE, (*lease.partition, lease.job)
+        "SELECT proposal FROM cleaning_lease WHERE topic_id = ? AND number = ? AND job = ?",
+        (*lease.partition, lease.job),
     )
     return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
@@ -174,7 +174,8 @@ def read_proposal(connection: Connection, lease: Lease) -> bytes | None:
 def answer(connection: Connection, lease: Lease, text: str) -> bool:
     """Answer a job; return whether its lease was still there. Without text, it is a consent."""
     rows = connection.execute(
-        "UPDATE cleaning_lease SET answer = ?" + _HERE + " RETURNING number",
+        "UPDATE cleaning_lease SET answer = ? WHERE topic_id = ? AND number = ? AND job = ?"
+        " RETURNING number",
         (text, *lease.partition, lease.job),
     )
     return bool(rows)
@@ -183,7 +184,8 @@ def answer(connection: Connection, lease: Lease, text: str) -> bool:
 def end_silent(connection: Connection, lease: Lease) -> bool:
     """End a lease whose job has not raised its beat; return whether it had not."""
     rows = connection.execute(
-        "DELETE FROM cleaning_lease" + _HERE + " AND beat = ? RETURNING number",
+        "DELETE FROM cleaning_lease WHERE topic_id = ? AND number = ? AND job = ? AND beat = ?"
+        " RETURNING number",
         (*lease.partition, lease.job, lease.beat),
     )
     return bool(rows)
