@@ -84,7 +84,15 @@ def read_segments(
     for segment in segments:
         offsets = selection.offsets & segment.read
         narrowed = replace(selection, offsets=offsets)
-        yield from _read_segment(segment, narrowed, schema, on_damage, open_segment)
+        if selection.keys is None:
+            yield from _read_segment(segment, narrowed, schema, on_damage, open_segment)
+            continue
+        from odradek.pipeline.segment_keys import may_have, with_keys  # they bring kernels
+
+        if may_have(segment, selection.keys):
+            keyed = with_keys(schema)
+            for batch in _read_segment(segment, narrowed, keyed.schema, on_damage, open_segment):
+                yield keyed.select(batch, selection.keys)
 
 
 def _read_segment(

@@ -27,8 +27,8 @@ CONFIG, _CATALOG = "config", "catalog"
 _CATALOG_URL, _STORE = "odradek.catalog.url", "odradek.object.store."
 _OPTIONS = (
     "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp",
-    "endingTimestamp", "isolation", "includeControl", "onDamage", "columns", "startingOffsets",
-    "failOnDataLoss",
+    "endingTimestamp", "key", "isolation", "includeControl", "onDamage", "columns",
+    "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 # Of streams: where one begins that has no checkpoint.
 EARLIEST, LATEST = "earliest", "latest"
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The records to read. None stands for all topics, and for all partitions.
+    """The records to read. None stands for all topics, for all partitions and for all keys.
 
     `timestamps` are in ms. With `committed_only`, records of transactions that were aborted or
     have not ended are left out.
@@ -61,6 +61,7 @@ class Selection:
     partition_span: Span = field(default_factory=Span)
     offsets: Span = field(default_factory=Span)
     timestamps: Span = field(default_factory=Span)
+    keys: frozenset[bytes] | None = None
     include_control: bool = False
     committed_only: bool = False
 
@@ -122,6 +123,7 @@ def parse_options(options: Mapping[str, str]) -> SegmentOptions:
         partitions=_partitions(given.get("partition")),
         offsets=_span(given, "startingOffset", "endingOffset"),
         timestamps=_span(given, "startingTimestamp", "endingTimestamp"),
+        keys=frozenset([given["key"].encode()]) if "key" in given else None,
         include_control=_one_of(given, "includeControl", ("false", "true")) == "true",
         committed_only=_one_of(given, "isolation", ("read_uncommitted", "read_committed"))
         == "read_committed",
@@ -142,7 +144,7 @@ def narrow(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, 
     """Narrow a selection by filters, all of which hold; return filters that Spark must evaluate.
 
     Filters on topic, partition and offset are applied fully. Timestamps are compared in ms here,
-    so filters on them are returned, too.
+    and rows of damage have no key, so filters on them are returned, too.
     """
     left: list[Filter] = []
     for one in filters:
@@ -209,11 +211,26 @@ def _by_timestamp(selection: Selection, kind: str, value: object) -> tuple[Selec
     return replace(selection, timestamps=selection.timestamps & span), False
 
 
+def _by_key(selection: Selection, kind: str, value: object) -> tuple[Selection, bool]:
+    values = value if kind == "In" else (value,)
+    if (
+        kind not in ("EqualTo", "EqualNullSafe", "In")
+        or not isinstance(values, tuple)
+        or not all(isinstance(one, bytes | bytearray) for one in values)
+    ):
+        return selection, False
+    chosen = frozenset(map(bytes, values))
+    if selection.keys is not None:
+        chosen &= selection.keys
+    return replace(selection, keys=chosen), False
+
+
 _NARROWING: dict[tuple[str, ...], Callable[[Selection, str, object], tuple[Selection, bool]]] = {
     ("topic",): _by_topic,
     ("partition",): _by_partition,
     ("offset",): _by_offset,
     ("timestamp",): _by_timestamp,
+    ("key",): _by_key,
 }
 
 

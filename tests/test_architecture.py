@@ -41,6 +41,7 @@ PIPELINE_MAY_IMPORT = {
     "broker.shared.leased_terms",
     "broker.shared.snapshot",
     "cleaner.passes.hashing",
+    "cleaner.passes.key_filter",
     "cleaner.passes.parts",
     "storage.errors",
     "storage.files",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from odradek.cleaner.passes.summary import (
     MUST_READ,
     VERSION,
     SegmentSummary,
+    parse_summary,
 )
 from odradek.cleaner.rules.verdicts import DISCARD, DROPPED, KEEP
 from odradek.protocol.batch_scan import ATTRIBUTES, COUNT
@@ -37,12 +38,14 @@ from odradek.protocol.kernel import (
     UINT8S,
     Bytes,
     Table,
+    as_bytes,
     int64,
     kernel,
     uint64,
 )
 from odradek.protocol.records import VALID, read_record
 from odradek.storage.errors import DiskFailure
+from odradek.storage.files import Buffer
 from odradek.storage.segment import KEYS, Segment
 
 logger = logging.getLogger(__name__)
@@ -213,19 +216,38 @@ def read_filter(segment: Segment) -> KeyFilter | None:
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
         file = segment.fs.open(path)
-        data = file.read(0, file.size())
-        if len(data) < HEADER_BYTES:
-            return None
-        *_, key_count, bits, checksum = HEADER.unpack_from(data)
-        body = memoryview(data)[HEADER_BYTES:]
-        if bits > 32 or len(body) != 4 * (2**bits + 1 + key_count) or crc32c(body) != checksum:
-            logger.warning("left out a damaged key filter file=%s", path)
-            return None
-        numbers = np.frombuffer(body, "<u4")
-        starts = numbers[: 2**bits + 1]
-        if starts[-1] == key_count and (starts[:-1] <= starts[1:]).all():
-            return KeyFilter(bits, starts, numbers[2**bits + 1 :])
+        return parse_filter(file.read(0, file.size()), path)
     return None
+
+
+def parse_filter(data: Buffer, name: object) -> KeyFilter | None:
+    """Return the filter in a file of a name, None unless it is intact."""
+    if len(data) < HEADER_BYTES:
+        return None
+    *_, key_count, bits, checksum = HEADER.unpack_from(data)
+    body = memoryview(data)[HEADER_BYTES:]
+    if bits > 32 or len(body) != 4 * (2**bits + 1 + key_count) or crc32c(body) != checksum:
+        logger.warning("left out a damaged key filter file=%s", name)
+        return None
+    numbers = np.frombuffer(body, "<u4")
+    starts = numbers[: 2**bits + 1]
+    if starts[-1] != key_count or not (starts[:-1] <= starts[1:]).all():
+        return None
+    return KeyFilter(bits, starts, numbers[2**bits + 1 :])
+
+
+def may_have_key(
+    data: Buffer, base_offset: int, size_bytes: int, keys: Iterable[bytes], name: object
+) -> bool:
+    """Return whether a segment may have a record with one of some keys, by its file `.keys`."""
+    summary = parse_summary(data, base_offset, size_bytes, name)
+    if summary is None or not summary.has_filter:
+        return True
+    found = parse_filter(data, name)
+    # No array of NumPy's shares the memory of an empty key.
+    ended = ((as_bytes(key + b"\0"), len(key)) for key in keys)
+    hashes = [hash_for_filter(key, 0, length, summary.point) for key, length in ended]
+    return found is None or found.may_have_any(np.array(hashes, np.uint64))
 
 
 def write_summary(segment: Segment, summary: SegmentSummary, keys: KeyFilter | None) -> None:

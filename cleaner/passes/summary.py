@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import DiskFailure
+from odradek.storage.files import Buffer
 from odradek.storage.segment import KEYS, Segment
 
 logger = logging.getLogger(__name__)
@@ -60,23 +61,30 @@ def read_summary(segment: Segment) -> SegmentSummary | None:
     """Return the summary of a segment, None when there is none. Raises nothing."""
     path = segment.path(KEYS)
     with contextlib.suppress(DiskFailure):
-        if not segment.fs.exists(path):
-            return None
-        data = segment.fs.open(path).read(0, HEADER_BYTES)
-        if len(data) != HEADER_BYTES or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            logger.warning("left out a damaged key filter file=%s", path)
-            return None
-        magic, version, flags, base, size, records, horizon, point, *_ = HEADER.unpack_from(data)
-        if (magic, version, base, size) == (
-            MAGIC, VERSION, segment.base_offset, segment.size_bytes,
-        ):  # fmt: skip
-            return SegmentSummary(
-                base,
-                size,
-                records,
-                horizon if horizon >= 0 else None,
-                bool(flags & MUST_READ),
-                point,
-                bool(flags & HAS_FILTER),
-            )
+        if segment.fs.exists(path):
+            data = segment.fs.open(path).read(0, HEADER_BYTES)
+            return parse_summary(data, segment.base_offset, segment.size_bytes, path)
     return None
+
+
+def parse_summary(
+    data: Buffer, base_offset: int, size_bytes: int, name: object
+) -> SegmentSummary | None:
+    """Return the summary in a file of a name, None unless it is intact and of that segment."""
+    header = memoryview(data)[:HEADER_BYTES]
+    checksum = int.from_bytes(header[-4:], "little")
+    if len(header) != HEADER_BYTES or crc32c(header[:-4]) != checksum:
+        logger.warning("left out a damaged key filter file=%s", name)
+        return None
+    magic, version, flags, base, size, records, horizon, point, *_ = HEADER.unpack_from(header)
+    if (magic, version, base, size) != (MAGIC, VERSION, base_offset, size_bytes):
+        return None
+    return SegmentSummary(
+        base,
+        size,
+        records,
+        horizon if horizon >= 0 else None,
+        bool(flags & MUST_READ),
+        point,
+        bool(flags & HAS_FILTER),
+    )

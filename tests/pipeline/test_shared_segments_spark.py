@@ -110,6 +110,8 @@ def test_a_compacted_topic_is_read_while_it_is_cleaned(
     values[b"tick"] = b"now"
     found = rows(read_segments(spark, topic=name, **source).orderBy("offset"))
     assert {row[0]: row[1] for row in found} == values
+    of_one = rows(read_segments(spark, topic=name, key="key-7", **source))
+    assert of_one == [row for row in found if row[0] == b"key-7"]
 
 
 def test_a_stream_into_a_table_has_each_record_once(
