@@ -1,4 +1,4 @@
-"""Reads the records of some keys: segments without them are left out, by the filters of their keys.
+"""Reads the records of some keys; segments that lack them are left out, by filters of their keys.
 
 Cleaners write a filter of the keys beside each segment. A segment without one, or with one that is
 damaged or gone, is read.
