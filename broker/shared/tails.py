@@ -120,6 +120,41 @@ class Tail:
                 del self.rows[base]
                 self.kept.pop(base, None)
 
+    @property
+    def sealed_rows(self) -> list[SegmentRow]:
+        """The catalog's rows of sealed segments from the log start offset on, in order."""
+        start = self.log.log_start_offset
+        rows = (one for _, one in sorted(self.rows.items()))
+        return [one for one in rows if not one.is_open and one.next_offset > start]
+
+    def segments_of(self, rows: Sequence[SegmentRow]) -> list[Segment]:
+        """Return the log's segments of current rows; fewer if it has not all of them."""
+        wanted = {
+            (one.base_offset, one.next_offset, one.size_bytes)
+            for one in rows
+            if self.rows.get(one.base_offset) is one
+        }
+        return [
+            segment
+            for segment, following in itertools.pairwise(self.log.segments)
+            if (segment.base_offset, following.base_offset, segment.size_bytes) in wanted
+        ]
+
+    def has_segments(self, rows: Sequence[SegmentRow]) -> bool:
+        """Return whether the log is open, with a segment for each of these rows."""
+        return not self.log.is_closed and len(self.segments_of(rows)) == len(rows)
+
+    def replaced(
+        self, rows: Iterable[SegmentRow], made: Iterable[SegmentRow], new: Iterable[Segment]
+    ) -> None:
+        """Note that the catalog has other rows, those of new segments."""
+        for one in rows:
+            del self.rows[one.base_offset]
+            self.kept.pop(one.base_offset, None)
+        for row, segment in zip(made, new, strict=True):
+            self.rows[row.base_offset] = row
+            self.kept[row.base_offset] = segment
+
     def stored(self, row: SegmentRow, now_s: float, entry: int) -> None:
         """Note that the catalog has a row; the rest is from a later time and entry on."""
         before = self.open_bytes if row.base_offset == self.open_base else 0
@@ -132,6 +167,35 @@ class Tail:
             self.open_base, self.open_bytes = row.base_offset, row.size_bytes
         elif row.base_offset == self.open_base:
             self.open_base, self.open_bytes = -1, 0
+
+
+def choose_due(
+    unstored: Iterable[Tail],
+    unstored_bytes: int,
+    limits: StoringLimits,
+    now_s: float,
+    entry: int,
+) -> list[Tail]:
+    """Return the logs of which the WAL has much, or has had records for long.
+
+    `unstored` are those with records that are not stored, the oldest ones first, and `entry` is
+    the last entry of the WAL.
+    """
+    # Half of the bytes, so that each round stores large parts.
+    excess = unstored_bytes - limits.wal_bytes // 2
+    if unstored_bytes < limits.wal_bytes:
+        excess = 0
+    due = []
+    for tail in unstored:
+        is_old = (
+            now_s - tail.since_s >= limits.wal_age_s
+            or entry - tail.since_entry >= limits.wal_entries
+        )
+        if excess <= 0 and not is_old:
+            break
+        excess -= tail.size_bytes
+        due.append(tail)
+    return due
 
 
 def adopt_all(

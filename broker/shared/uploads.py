@@ -18,18 +18,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 
-from odradek.broker.catalog.engines import Engine
-from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
-    NotLed,
-    SegmentGap,
     SegmentRow,
     StoredLog,
     add_segments,
@@ -42,11 +36,18 @@ from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.packing import Part, pack
-from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, StoringLimits, Tail, adopt_all, grouped
+from odradek.broker.shared.row_changes import RowChanges
+from odradek.broker.shared.tails import (
+    SEGMENT_BYTES_MAX,
+    StoringLimits,
+    Tail,
+    adopt_all,
+    choose_due,
+    grouped,
+)
 from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
@@ -54,8 +55,6 @@ from odradek.storage.objects.store import ObjectStoreError
 from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
-
-Change = Callable[[Connection, Engine], None]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
 
@@ -74,7 +73,7 @@ class Uploads:
         counts: SharedCounts,
     ) -> None:
         """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
-        self._bucket, self._files, self._line = bucket, files, line
+        self._bucket, self._files = bucket, files
         self._limits, self._now_ms, self._counts = limits, now_ms, counts
         self._cleaner_offsets = cleaner_offsets
         self._loop = asyncio.get_running_loop()
@@ -85,6 +84,8 @@ class Uploads:
         # Those with committed records that are not stored; the oldest ones first.
         self._unstored: dict[Partition, Tail] = {}
         self._sealed: dict[Partition, Tail] = {}
+        # Those with another sealed row, for broker/shared/merging.py.
+        self._grown: dict[Partition, Tail] = {}
         self.unstored_bytes = self._entry = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -92,11 +93,12 @@ class Uploads:
         # Called with a log that is no longer like its segments in the bucket.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         self.obstacle = Obstacle(logger, "store shared logs")
+        self._changes = RowChanges(line, self.obstacle)
 
     def begin(self, session: int) -> None:
         """Begin a session."""
         self._session, self._numbers = session, itertools.count()
-        for tails in (self._tails, self._unstored, self._sealed):
+        for tails in (self._tails, self._unstored, self._sealed, self._grown):
             tails.clear()
         self.unstored_bytes = self._entry = 0
         if self._task is None:
@@ -112,7 +114,7 @@ class Uploads:
             if row.is_open:
                 tail.open_base, tail.open_bytes = row.base_offset, row.size_bytes
         self._tails[key] = tail
-        self._sealed[key] = tail
+        self._sealed[key] = self._grown[key] = tail
         if size_bytes:
             self.committed(log, size_bytes, self._entry)
 
@@ -172,7 +174,8 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                await self._commit(partial(raise_log_start, session=self._session, offsets=starts))
+                work = partial(raise_log_start, session=self._session, offsets=starts)
+                await self._changes.commit(work)
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
@@ -185,11 +188,7 @@ class Uploads:
 
     async def drop(self, rows: Iterable[SegmentRow]) -> None:
         """Let objects that no row names be deleted, as far as the catalog answers."""
-        sizes = Counter[str]()
-        for one in rows:
-            sizes[one.key] += one.size_bytes
-        with suppress(MetadataError):  # then fsck finds the objects
-            await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
+        await self._changes.drop(rows)
 
     async def close(self) -> None:
         """Stop; an upload that has begun is finished."""
@@ -226,7 +225,9 @@ class Uploads:
             for tail in sealed.values():
                 if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
                     tail.log.roll(self._now_ms(), "the size of an object")
-            await self._store(self._due(), sealed.values())
+            now_s, unstored = self._loop.time(), self._unstored.values()
+            due = choose_due(unstored, self.unstored_bytes, self._limits, now_s, self._entry)
+            await self._store(due, sealed.values())
         except BaseException:
             # A session that has begun meanwhile has logs of its own.
             self._sealed |= {
@@ -244,7 +245,7 @@ class Uploads:
                 changed[key] = offset
         if changed:
             note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
-            await self._commit(note)
+            await self._changes.commit(note)
             for key, offset in changed.items():
                 if key in self._tails:
                     self._tails[key].cleaner_offset = offset
@@ -252,27 +253,9 @@ class Uploads:
     def _forget(self, tail: Tail) -> None:
         del self._tails[tail.key]
         self._sealed.pop(tail.key, None)
+        self._grown.pop(tail.key, None)
         if self._unstored.pop(tail.key, None) is not None:
             self.unstored_bytes -= tail.size_bytes
-
-    def _due(self) -> list[Tail]:
-        """Return the logs of which the WAL has much, or has had records for long."""
-        now_s, limits = self._loop.time(), self._limits
-        # Half of the bytes, so that each round stores large parts.
-        excess = self.unstored_bytes - limits.wal_bytes // 2
-        if self.unstored_bytes < limits.wal_bytes:
-            excess = 0
-        due = []
-        for tail in self._unstored.values():
-            is_old = (
-                now_s - tail.since_s >= limits.wal_age_s
-                or self._entry - tail.since_entry >= limits.wal_entries
-            )
-            if excess <= 0 and not is_old:
-                break
-            excess -= tail.size_bytes
-            due.append(tail)
-        return due
 
     async def _store(self, due: Iterable[Tail], sealed: Collection[Tail] = ()) -> None:
         """Upload the parts of logs that are due, and sealed segments of others."""
@@ -294,7 +277,7 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self._name(rows, partial(add_segments, session=session, rows=rows))
+        await self._changes.name(rows, partial(add_segments, session=session, rows=rows))
         now_s = self._loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
@@ -319,6 +302,7 @@ class Uploads:
             self._unstored[tail.key] = tail
         if not row.is_open:
             tail.kept[row.base_offset] = segment
+            self._grown[tail.key] = tail
 
     async def _adopt(self) -> None:
         """Let the files of stored segments be dropped from the disk."""
@@ -327,7 +311,37 @@ class Uploads:
             work = partial(adopt_all, found, self._files, self._bucket.store)
             await self._loop.run_in_executor(self._thread, work)
 
-    # --- cleaned segments --------------------------------------------------------------------
+    # --- segments that take the place of others ----------------------------------------------
+
+    def take_grown(self) -> list[Tail]:
+        """Return the logs that have more sealed segments in the bucket than at the last call."""
+        grown, self._grown = self._grown, {}
+        return list(grown.values())
+
+    def look_again(self, tail: Tail) -> None:
+        """Let the next take_grown() return a log, if it is still led."""
+        if self._tails.get(tail.key) is tail:
+            self._grown[tail.key] = tail
+
+    async def exchange_stored(
+        self,
+        tail: Tail,
+        rows: Sequence[SegmentRow],
+        made: SegmentRow,
+        new: Segment,
+        follow: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Exchange stored segments for one in an object that no row names yet.
+
+        The log has them when that begins; `follow` lets it follow before the catalog gets its
+        start. Raises StaleSegments, SessionClosed and NotLed, and the errors of `follow`.
+        """
+        async with self._turn:
+            if self._tails.get(tail.key) is not tail or not tail.has_segments(rows):
+                await self.drop([made])
+                raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
+            await self._replace(tail, rows, [made], [new], self._session)
+            await follow()
 
     def exchange(
         self, log: Log, old: Sequence[Segment], new: Sequence[Segment]
@@ -342,9 +356,9 @@ class Uploads:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (MetadataError, ObjectStoreError) as error:
             raise BucketFailure(f"{log.name}: {error}") from error
-        return partial(self._fail, log)
+        return partial(self.fail, log)
 
-    def _fail(self, log: Log, error: StorageError) -> None:
+    def fail(self, log: Log, error: StorageError) -> None:
         """Have a log built again that could not follow an exchange in the catalog."""
         self.on_failed(log, BucketFailure(f"{log.name} waits to be opened again: {error}"))
 
@@ -366,34 +380,21 @@ class Uploads:
                 for one, end in zip(new, ends, strict=True)
             ]
             made = await self._pack(parts, session)
-            keys = [(one.base_offset, one.key) for one in rows]
-            change = partial(
-                exchange_segments, session=session, partition=tail.key, old=keys, new=made
-            )
-            await self._name(made, change)
+            await self._replace(tail, rows, made, new, session)
             self._counts.exchanged_segments += len(rows)
-            for one in rows:
-                del tail.rows[one.base_offset]
-                tail.kept.pop(one.base_offset, None)
-            for row, segment in zip(made, new, strict=True):
-                tail.rows[row.base_offset] = row
-                tail.kept[row.base_offset] = segment
 
-    async def _name(self, rows: Sequence[SegmentRow], work: Change) -> None:
-        """Add rows that name an object; it is garbage if the catalog refuses them."""
-        try:
-            await self._commit(work)
-        except (MetadataError, StorageError):
-            await self.drop(rows)
-            raise
-
-    async def _commit(self, work: Change) -> None:
-        """Change the catalog; repeat that until there is an answer."""
-        while True:
-            try:
-                return await self._line.touch(lambda to: work(to, self._line.engine))
-            except (SessionClosed, NotLed, SegmentGap):
-                raise
-            except MetadataError as error:
-                self.obstacle.note(error)
-                await asyncio.sleep(_RETRY_S)
+    async def _replace(
+        self,
+        tail: Tail,
+        rows: Sequence[SegmentRow],
+        made: Sequence[SegmentRow],
+        new: Sequence[Segment],
+        session: int,
+    ) -> None:
+        """Exchange rows in the catalog; nothing else runs between its answer and the return."""
+        old = [(one.base_offset, one.key) for one in rows]
+        change = partial(
+            exchange_segments, session=session, partition=tail.key, old=old, new=made
+        )
+        await self._changes.name(made, change)
+        tail.replaced(rows, made, new)
