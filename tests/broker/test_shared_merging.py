@@ -24,6 +24,7 @@ from odradek.storage.objects.packs import EPOCHS
 from odradek.storage.objects.store import StoreUnavailable
 from odradek.storage.segment import SNAPSHOT
 from odradek.storage.transactions import Marker
+from tests.broker import test_closest as racks
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
@@ -31,6 +32,7 @@ from tests.broker.cleaning import alter_topic
 from tests.broker.live import client, on_uvloop, until
 from tests.broker.test_shared_segments import (
     EAGER,
+    Read,
     begin,
     bounds,
     delete_records,
@@ -38,6 +40,7 @@ from tests.broker.test_shared_segments import (
     keyed,
     log_of,
     records,
+    rows,
     stored,
     url_of,
 )
@@ -328,6 +331,76 @@ async def test_another_broker_leads_in_the_middle_of_a_merge(
         assert len(await agree(leader)) == 1
         assert await records(leader) == read
         assert (await produce(leader, keyed(b"k", b"v"))).base_offset == 20
+
+
+@pytest.mark.parametrize("when", ["written", "exchanged"])
+@on_uvloop
+async def test_a_topic_is_deleted_in_the_middle_of_a_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        await begin([one], LARGE)
+        await seal(one, 20)
+        topic_id, asked = log_of(one).topic_id, list[asyncio.Future[None]]()
+
+        def delete() -> None:
+            if not asked:
+                asked.append(asyncio.ensure_future(one.topics.delete([topic_id])))
+
+        exchange = uploads.Uploads.exchange_stored
+
+        async def exchange_late(self: uploads.Uploads, *args: Any) -> None:
+            delete()
+            await asked[0]
+            await exchange(self, *args)
+
+        if when == "exchanged":
+            in_between(monkeypatch, delete, when=when)
+        else:
+            monkeypatch.setattr(uploads.Uploads, "exchange_stored", exchange_late)
+        assert await merge(one)
+        await asked[0]
+        await free(one)
+        assert rows(tmp_path, "SELECT count(*) FROM segment") == [(0,)]
+        await until(lambda: rows(tmp_path, "SELECT count(*) FROM wal_entry") == [(0,)])
+        assert not [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
+        assert one.sharing is not None
+        assert not one.sharing.problems()
+
+
+@on_uvloop
+async def test_consumers_go_on_reading_while_segments_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the leader, and at a broker of another rack, which opens its replica again."""
+    async with racks.cluster(tmp_path, racks.RACKS, EAGER) as brokers:
+        leader, closest, rack = await racks.begin(brokers, LARGE)
+        await seal(leader, 200)
+        whole = await records(leader)
+        assert await racks.read(closest, 0, rack) == whole
+        readings: list[asyncio.Task[list[Read]]] = []
+
+        def begin_to_read() -> None:
+            readings.append(asyncio.ensure_future(records(leader)))
+            readings.append(asyncio.ensure_future(racks.read(closest, 0, rack)))
+
+        in_between(monkeypatch, begin_to_read, when="exchanged")
+        begin_to_read()
+        assert await merge(leader)
+        begin_to_read()
+        assert len(await agree(leader)) < 10
+        assert len(readings) >= 6
+        for one in readings:
+            assert await one == whole
+
+        async def is_opened_again() -> bool:
+            assert await racks.read(closest, 0, rack) == whole
+            replica = racks.replica_of(closest)
+            return replica is not None and len(replica.segments) < 12
+
+        await until(is_opened_again)
+        await free(leader)
+        assert await racks.read(closest, 0, rack) == whole
 
 
 @on_uvloop
