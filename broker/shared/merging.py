@@ -43,8 +43,9 @@ from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment
 logger = logging.getLogger(__name__)
 
 _LOOK_S, _RETRY_S = 10.0, 60.0
-# The last rows of a log that are looked at: the loop does it. When they are merged, others follow.
-_ROWS_MAX = 1000
+# The last rows of a log, which the loop looks at in some milliseconds. Those before them were
+# looked at when they were among the last ones; if many came since, merges make room for them.
+_ROWS_MAX = 200
 
 
 class Pauses(Protocol):

@@ -162,6 +162,19 @@ async def test_segments_are_merged_without_being_asked_for(
 
 
 @on_uvloop
+async def test_all_segments_are_merged_though_a_few_are_looked_at_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "_ROWS_MAX", 20)
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        await begin([one], LARGE)
+        await seal(one, 150)
+        assert await merge(one)
+        assert len(await agree(one)) < 12
+        assert [offset for offset, _, _ in await records(one)] == list(range(150))
+
+
+@on_uvloop
 async def test_a_topic_that_is_compacted_is_left_to_the_cleaner(tmp_path: Path) -> None:
     async with cluster(tmp_path, url_of(tmp_path), 1, HOURLY) as (one,), client(one) as there:
         await begin([one], {**LARGE, "cleanup.policy": "compact,delete"})
