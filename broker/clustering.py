@@ -173,10 +173,13 @@ class Clustering:
         await broker.changes.run(report)
 
     def start_moves(self) -> None:
-        """Begin to hand partitions to other brokers, and to take those of other hosts."""
+        """Begin to move partitions between brokers, and to merge segments in the bucket."""
         broker, store = self._broker, self.store
         if isinstance(store, SqliteMetadata):
             return
+        if self._sharing is not None:
+            self._sharing.merging.start(broker.cleaner)
+            broker.stopping.push_async_callback(self._sharing.merging.close)
         from odradek.broker.loop.priority import give_way
         from odradek.broker.peers.peers import Peers
         from odradek.broker.reassignment.conversions import Conversions

@@ -30,5 +30,8 @@ class SharedCounts:
     opened_replicas: int = 0
     # Segments in the bucket that cleaned ones have replaced.
     exchanged_segments: int = 0
+    # Segments in the bucket that merged ones have replaced, and the bytes of these.
+    merged_segments: int = 0
+    merged_bytes: int = 0
     freed_wal_bytes: int = 0
     deleted_objects: int = 0

@@ -68,7 +68,7 @@ class BucketCopy(LogCopy):
         if self._copy is not None:
             await asyncio.to_thread(self._home.discard, [self._copy])
         if not is_needed and self._rows:
-            await self._uploads.drop(self._rows)
+            await self._uploads.changes.drop(self._rows)
 
     # --- parts ------------------------------------------------------------------------------
 

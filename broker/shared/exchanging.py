@@ -6,7 +6,7 @@ The log follows. If it cannot, it is built again by the catalog.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from odradek.broker.catalog.segment_rows import SegmentRow, exchange_segments
@@ -47,15 +47,49 @@ async def _exchange(
             for one, end in zip(new, ends, strict=True)
         ]
         made = await uploads.pack(parts)
-        keys = [(one.base_offset, one.key) for one in rows]
-        change = partial(
-            exchange_segments, session=session, partition=tail.key, old=keys, new=made
-        )
-        await uploads.name(made, change)
+        await _replace(uploads, tail, rows, made, new, session)
         uploads.counts.exchanged_segments += len(rows)
-        tail.exchanged(rows, made)
-        for row, segment in zip(made, new, strict=True):
-            tail.kept[row.base_offset] = segment
+
+
+async def exchange_stored(
+    uploads: Uploads,
+    tail: Tail,
+    rows: Sequence[SegmentRow],
+    made: SegmentRow,
+    new: Segment,
+    follow: Callable[[], Awaitable[None]],
+) -> None:
+    """Exchange stored segments for one in an object that no row names yet.
+
+    The log has them when that begins; `follow` lets it follow before the catalog gets its start.
+    Raises StaleSegments, SessionClosed and NotLed, and the errors of `follow`.
+    """
+    try:
+        async with uploads.turn_of(tail.log) as (present, session):
+            if present is not tail or not tail.has_segments(rows):
+                raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
+            await _replace(uploads, tail, rows, [made], [new], session)
+            await follow()
+    except StaleSegments:
+        await uploads.changes.drop([made])
+        raise
+
+
+async def _replace(
+    uploads: Uploads,
+    tail: Tail,
+    rows: Sequence[SegmentRow],
+    made: Sequence[SegmentRow],
+    new: Sequence[Segment],
+    session: int,
+) -> None:
+    """Exchange rows in the catalog; nothing else runs between its answer and the return."""
+    old = [(one.base_offset, one.key) for one in rows]
+    change = partial(exchange_segments, session=session, partition=tail.key, old=old, new=made)
+    await uploads.changes.name(made, change)
+    tail.exchanged(rows, made)
+    for row, segment in zip(made, new, strict=True):
+        tail.kept[row.base_offset] = segment
 
 
 def stored_rows(tail: Tail, segments: Sequence[Segment]) -> list[SegmentRow]:

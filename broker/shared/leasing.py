@@ -169,7 +169,7 @@ class Leasing:
                 await self._accept(lease, granted)
         except (Refused, StorageError, ObjectStoreError) as error:
             refusal = str(error)
-            await self._uploads.commit(lambda to, _: _answer(to, lease, refusal))
+            await self._uploads.changes.commit(lambda to, _: _answer(to, lease, refusal))
 
     # --- granting -------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Leasing:
                 note_cleaner_offsets(connection, engine, session, {lease.partition: end})
                 _answer(connection, lease, "")
 
-            await self._uploads.commit(change)
+            await self._uploads.changes.commit(change)
             self._uploads.counts.exchanged_segments += len(old)
             tail.exchanged([tail.rows[base] for base, _ in old], new)
             tail.cleaner_offset = end

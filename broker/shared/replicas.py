@@ -2,8 +2,8 @@
 
     opened    built from the bucket and the catalog, as a leader's log is, when a consumer asks
     followed  gets the commits of the leaders' WALs, while consumers read it
-    retired   nobody reads it, it has another leader, or that has cleaned it: the next consumer
-              has it opened again
+    retired   nobody reads it, it has another leader, or that has cleaned it or merged segments:
+              the next consumer has it opened again
 
 1. A replica has committed records only, so it is read to its end.
 2. It has all of them that were committed before the last look at the WAL.
@@ -330,7 +330,7 @@ class ReadReplicas:
         start = offsets.log_start_offset
         needed = {one for one in found.rows if one.next_offset > start}
         if not needed <= set(ranges) or offsets.cleaner_offset != found.cleaner_offset:
-            return "its leader has cleaned it"
+            return "its leader has exchanged segments"
         if start <= found.log.high_watermark:
             found.log.advance_start_offset(start)
         if found.grown_bytes > _GROWTH_MAX_BYTES:

@@ -21,6 +21,7 @@ from odradek.broker.shared.facts import CacheFacts, SharedFacts
 from odradek.broker.shared.janitor import Janitor
 from odradek.broker.shared.leasing import Leasing
 from odradek.broker.shared.logs import SharedLogs
+from odradek.broker.shared.merging import Merging
 from odradek.broker.shared.packing import remote_log
 from odradek.broker.shared.replicas import ReadReplicas, Waiting
 from odradek.broker.shared.tails import StoringLimits
@@ -76,6 +77,7 @@ class Sharing:
         self.uploads = Uploads(
             bucket, files, segments, limits, now_ms, home.cleaner_offsets, counts
         )
+        self.merging = Merging(bucket.store, self.uploads, now_ms, counts)
         self.janitor = Janitor(
             bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first, counts
         )
@@ -152,6 +154,7 @@ class Sharing:
         for what, obstacle in (
             ("jobs cannot clean partitions", leasing),
             ("shared partitions are not stored", self.uploads.obstacle),
+            ("small segments are not merged", self.merging.obstacle),
             ("the WAL is not freed", self.janitor.obstacle),
             ("consumers are not served by this broker", self.replicas.obstacle),
         ):
@@ -189,6 +192,7 @@ class Sharing:
             obstacles={
                 "commit": self.logs.wal.failure is not None,
                 "store": bool(self.uploads.obstacle.reason),
+                "merge": bool(self.merging.obstacle.reason),
                 "free": bool(self.janitor.obstacle.reason),
                 "serve": bool(self.replicas.obstacle.reason),
             },

@@ -120,6 +120,30 @@ class Tail:
                 del self.rows[base]
                 self.kept.pop(base, None)
 
+    @property
+    def sealed_rows(self) -> list[SegmentRow]:
+        """The catalog's rows of sealed segments from the log start offset on, in order."""
+        start = self.log.log_start_offset
+        rows = (one for _, one in sorted(self.rows.items()))
+        return [one for one in rows if not one.is_open and one.next_offset > start]
+
+    def segments_of(self, rows: Sequence[SegmentRow]) -> list[Segment]:
+        """Return the log's segments of current rows; fewer if it has not all of them."""
+        wanted = {
+            (one.base_offset, one.next_offset, one.size_bytes)
+            for one in rows
+            if self.rows.get(one.base_offset) is one
+        }
+        return [
+            segment
+            for segment, following in itertools.pairwise(self.log.segments)
+            if (segment.base_offset, following.base_offset, segment.size_bytes) in wanted
+        ]
+
+    def has_segments(self, rows: Sequence[SegmentRow]) -> bool:
+        """Return whether the log is open, with a segment for each of these rows."""
+        return not self.log.is_closed and len(self.segments_of(rows)) == len(rows)
+
     def exchanged(self, old: Iterable[SegmentRow], new: Iterable[SegmentRow]) -> None:
         """Note that the catalog has new rows in the place of old ones."""
         for row in old:
@@ -142,7 +166,7 @@ class Tail:
             self.open_base, self.open_bytes = -1, 0
 
 
-def due_tails(
+def choose_due(
     unstored: Iterable[Tail], size_bytes: int, limits: StoringLimits, now_s: float, entry: int
 ) -> list[Tail]:
     """Return the logs of which the WAL has much, or has had records for long.

@@ -18,18 +18,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from odradek.broker.catalog.engines import Engine
-from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
-    NotLed,
-    SegmentGap,
     SegmentRow,
     StoredLog,
     add_segments,
@@ -38,19 +34,19 @@ from odradek.broker.catalog.segment_rows import (
 )
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.counters.sharing import SharedCounts
-from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.packing import Part, pack
+from odradek.broker.shared.row_changes import RowChanges
 from odradek.broker.shared.tails import (
     SEGMENT_BYTES_MAX,
     StoringLimits,
     Tail,
     adopt_all,
-    due_tails,
+    choose_due,
     grouped,
 )
 from odradek.storage.errors import BucketFailure, StaleSegments, StorageError
@@ -79,7 +75,7 @@ class Uploads:
         counts: SharedCounts,
     ) -> None:
         """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
-        self._bucket, self._files, self._line = bucket, files, line
+        self._bucket, self._files = bucket, files
         self._limits, self._now_ms, self.counts = limits, now_ms, counts
         self._cleaner_offsets = cleaner_offsets
         self.loop = asyncio.get_running_loop()
@@ -90,6 +86,8 @@ class Uploads:
         # Those with committed records that are not stored; the oldest ones first.
         self._unstored: dict[Partition, Tail] = {}
         self._sealed: dict[Partition, Tail] = {}
+        # Those with another sealed row, for broker/shared/merging.py.
+        self._grown: dict[Partition, Tail] = {}
         self.unstored_bytes = self._entry = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -97,6 +95,7 @@ class Uploads:
         # Called with a log that is no longer like its segments in the bucket.
         self.on_failed: Callable[[Log, StorageError], None] = lambda log, error: None
         self.obstacle = Obstacle(logger, "store shared logs")
+        self.changes = RowChanges(line, self.obstacle)
 
     @property
     def session(self) -> int:
@@ -106,7 +105,7 @@ class Uploads:
     def begin(self, session: int) -> None:
         """Begin a session."""
         self._session, self._numbers = session, itertools.count()
-        for tails in (self._tails, self._unstored, self._sealed):
+        for tails in (self._tails, self._unstored, self._sealed, self._grown):
             tails.clear()
         self.unstored_bytes = self._entry = 0
         if self._task is None:
@@ -122,7 +121,7 @@ class Uploads:
             if row.is_open:
                 tail.open_base, tail.open_bytes = row.base_offset, row.size_bytes
         self._tails[key] = tail
-        self._sealed[key] = tail
+        self._sealed[key] = self._grown[key] = tail
         if size_bytes:
             self.committed(log, size_bytes, self._entry)
 
@@ -187,7 +186,8 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                await self.commit(partial(raise_log_start, session=self._session, offsets=starts))
+                work = partial(raise_log_start, session=self._session, offsets=starts)
+                await self.changes.commit(work)
             for key, offset in starts.items():
                 tail = self._tails.get(key)
                 if tail is not None:
@@ -197,14 +197,6 @@ class Uploads:
     async def pack(self, parts: Sequence[Part]) -> list[SegmentRow]:
         """Upload an object that no row names yet. Raises ObjectStoreError and StorageError."""
         return await self._pack(parts, self._session)
-
-    async def drop(self, rows: Iterable[SegmentRow]) -> None:
-        """Let objects that no row names be deleted, as far as the catalog answers."""
-        sizes = Counter[str]()
-        for one in rows:
-            sizes[one.key] += one.size_bytes
-        with suppress(MetadataError):  # then fsck finds the objects
-            await self._line.touch(lambda to: note_garbage(to, self._line.engine, sizes))
 
     @asynccontextmanager
     async def turn_of(self, log: Log) -> AsyncIterator[tuple[Tail, int]]:
@@ -218,6 +210,16 @@ class Uploads:
                 raise StaleSegments(f"{log.name}: it is no longer led by this broker")
             await self._store((), [tail])
             yield tail, session
+
+    def take_grown(self) -> list[Tail]:
+        """Return the logs that have more sealed segments in the bucket than at the last call."""
+        grown, self._grown = self._grown, {}
+        return list(grown.values())
+
+    def look_again(self, tail: Tail) -> None:
+        """Let the next take_grown() return a log, if it is still led."""
+        if self._tails.get(tail.key) is tail:
+            self._grown[tail.key] = tail
 
     def fail(self, log: Log, error: StorageError) -> None:
         """Have a log built again that could not follow a change in the catalog."""
@@ -258,7 +260,7 @@ class Uploads:
             for tail in sealed.values():
                 if tail.log.active.size_bytes >= SEGMENT_BYTES_MAX:
                     tail.log.roll(self._now_ms(), "the size of an object")
-            due = due_tails(
+            due = choose_due(
                 self._unstored.values(),
                 self.unstored_bytes,
                 self._limits,
@@ -283,7 +285,7 @@ class Uploads:
                 changed[key] = offset
         if changed:
             note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
-            await self.commit(note)
+            await self.changes.commit(note)
             for key, offset in changed.items():
                 if key in self._tails:
                     self._tails[key].cleaner_offset = offset
@@ -314,7 +316,7 @@ class Uploads:
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
         rows = await self._pack(parts, session)
-        await self.name(rows, partial(add_segments, session=session, rows=rows))
+        await self.changes.name(rows, partial(add_segments, session=session, rows=rows))
         now_s = self.loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)
@@ -339,6 +341,7 @@ class Uploads:
             self._unstored[tail.key] = tail
         if not row.is_open:
             tail.kept[row.base_offset] = segment
+            self._grown[tail.key] = tail
 
     async def _adopt(self) -> None:
         """Let the files of stored segments be dropped from the disk."""
@@ -346,25 +349,3 @@ class Uploads:
         if found:
             work = partial(adopt_all, found, self._files, self._bucket.store)
             await self.loop.run_in_executor(self._thread, work)
-
-    async def name(self, rows: Sequence[SegmentRow], work: Change) -> None:
-        """Add rows that name an object; it is garbage if the catalog refuses them."""
-        try:
-            await self.commit(work)
-        except (MetadataError, StorageError):
-            await self.drop(rows)
-            raise
-
-    async def commit(self, work: Change) -> None:
-        """Change the catalog; repeat that until there is an answer.
-
-        Raises SessionClosed, NotLed, SegmentGap, and the errors of `work` but MetadataError.
-        """
-        while True:
-            try:
-                return await self._line.touch(lambda to: work(to, self._line.engine))
-            except (SessionClosed, NotLed, SegmentGap):
-                raise
-            except MetadataError as error:
-                self.obstacle.note(error)
-                await asyncio.sleep(_RETRY_S)

@@ -87,6 +87,8 @@ def shown(facts: SharedFacts, now_ms: int) -> Json:
             "opening_ms": counts.opening_ms,
             "opening_wal_bytes": counts.opening_wal_bytes,
             "exchanged_segments": counts.exchanged_segments,
+            "merged_segments": counts.merged_segments,
+            "merged_bytes": counts.merged_bytes,
             "deleted_objects": counts.deleted_objects,
         },
         "cache": {

@@ -126,7 +126,7 @@ async def test_numbers_move_with_what_is_done(tmp_path: Path, catalog_url: str) 
         assert value(found, "wal_pending_max_bytes") == 128 << 20
         assert value(found, "wal_unstored_max_bytes") == 256 << 20
         assert value(found, "shared_obstacles") == 0
-        assert len(found["odradek_shared_obstacles"].samples) == 4
+        assert len(found["odradek_shared_obstacles"].samples) == 5
         # The probe wrote twice and listed, and read 5 times.
         assert value(found, "object_store_dollars", kind="put") == approx(4 * 0.005 / 1000)
         assert value(found, "object_store_dollars", kind="get") == approx(5 * 0.0004 / 1000)

@@ -68,6 +68,7 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         histories.append((found.appends, found.reads, found.led, found.catalog_changes))
         assert survey.counts["deleted"]
         assert survey.counts["compacted"]
+        assert survey.counts["merges"]
     assert histories[0] == histories[1]
 
 

@@ -100,8 +100,8 @@ WAL_SECONDS = histogram(
 OBSTACLES = gauge(
     "odradek_shared_obstacles",
     "1 while this broker cannot commit records of shared topics (commit), store their logs in the"
-    " object store (store), free the WAL (free) or serve consumers of other leaders' partitions"
-    " (serve), and tries again. See /health for the cause.",
+    " object store (store), merge their segments (merge), free the WAL (free) or serve consumers"
+    " of other leaders' partitions (serve), and tries again. See /health for the cause.",
     "work",
 )
 GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
@@ -173,12 +173,21 @@ COUNTERS: Mapping[Family, Callable[[SharedFacts], float]] = {
     counter(
         "odradek_shared_replicas_opened_total",
         "Partitions of other leaders that were opened for consumers of this broker's rack: at"
-        " first, after a change of the leader, and after each cleaning.",
+        " first, after a change of the leader, and after each cleaning or merge.",
     ): lambda one: one.counts.opened_replicas,
     counter(
         "odradek_shared_segments_exchanged_total",
         "Segments in the object store that were exchanged for cleaned ones.",
     ): lambda one: one.counts.exchanged_segments,
+    counter(
+        "odradek_shared_segments_merged_total",
+        "Small segments in the object store of topics without compaction that were merged: each"
+        " merge counts those that became one.",
+    ): lambda one: one.counts.merged_segments,
+    counter(
+        "odradek_shared_segments_merged_bytes_total",
+        "Bytes of the segments that these have become. They were read and uploaded once more.",
+    ): lambda one: one.counts.merged_bytes,
     counter(
         "odradek_garbage_deleted_objects_total",
         "Objects that were deleted, since no segment and no WAL entry was left in them.",

@@ -206,6 +206,7 @@ class SharedCourse(Course):
         counts["read"] = len(history.reads)
         counts["steps"] = self.world.loop.steps
         counts["requests"] = self.world.bucket.requests
+        counts["merges"] = self.world.merges
         counts["segments"] = self.world.catalog.read(
             lambda connection: connection.execute("SELECT count(*) FROM segment")
         )[0][0]

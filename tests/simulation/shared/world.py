@@ -16,15 +16,18 @@ from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared import bucket as buckets
-from odradek.broker.shared import janitor, sharing
+from odradek.broker.shared import janitor, merging, sharing
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.building import Builder
 from odradek.broker.shared.replicas import ReadReplicas
 from odradek.broker.wal.entries import read_index
+from odradek.cleaner.rules import merging as merge_rule
+from odradek.cleaner.rules.merging import MergeLimits
 from odradek.cleaner.runtime import pool
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.cleaner.runtime.worker import Worker
 from odradek.storage.errors import BucketFailure
+from odradek.storage.merged_segment import write_merged
 from odradek.storage.objects import block_cache
 from odradek.storage.objects.block_cache import BlockCache
 from odradek.storage.objects.cached_files import CachedFiles
@@ -32,13 +35,17 @@ from odradek.storage.objects.read_ahead import ReadAhead
 from odradek.storage.objects.remote_files import Claim
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import StoreUnavailable
+from odradek.storage.segment import Segment
 from tests.simulation.cluster.history import Place
 from tests.simulation.cluster.world import SETTINGS, Machine, World
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.shared.bucket import BucketOfReplicas, SimulatedBucket, named_keys
 from tests.simulation.shared.threads import SimulatedEvent, ThreadedNetwork
 
-_JANITOR_S = 1.0
+_JANITOR_S, _MERGING_S = 1.0, 0.5
+# Segments of 700 bytes are merged, already a few.
+_MERGED_MIN = 2
+_MERGE_LIMITS = MergeLimits(10_000, 10_000, 1 << 60)
 _BLOCK_BYTES = 512
 SHARED_SETTINGS = {
     **SETTINGS,
@@ -82,6 +89,7 @@ class SharedWorld(World):
         self._place = 0
         self._cache_bytes = chance.choice([50_000, 1 << 30])
         self._memory_bytes = chance.choice([0, 50_000])
+        self.merges = 0  # that were begun
 
     def passes(self, error: Exception) -> bool:
         """Return whether another start may succeed: later, or once the former lease has ended."""
@@ -155,6 +163,10 @@ class SharedWorld(World):
             parts: Any = SimpleNamespace(store=builder._store, reads=bucket.reads)
             return ReadReplicas(parts, home, builder, *rest)
 
+        def merge(*some: Any) -> Segment:
+            self.merges += 1
+            return write_merged(*some)
+
         with super().simulated(), contextlib.ExitStack() as stack:
             for target, name, value in (
                 (buckets, "open_store", lambda *_: self.bucket),
@@ -163,6 +175,10 @@ class SharedWorld(World):
                 (sharing, "CachedFiles", files),
                 (sharing, "ReadReplicas", replicas),
                 (janitor, "_LOOK_S", _JANITOR_S),
+                (merging, "_LOOK_S", _MERGING_S),
+                (merging, "write_merged", merge),
+                (merge_rule, "MERGED_MIN", _MERGED_MIN),
+                (MergeLimits, "of", lambda *_: _MERGE_LIMITS),
                 (block_cache, "threading", loop.module()),
                 (BlockCache, "__init__", small_cache),
                 (ReadAhead, "begin", lambda ahead, file, start, end: start),
