@@ -16,7 +16,8 @@ LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -261,9 +262,7 @@ def _expired_ms(log: LogFacts, horizon_ms: int | None, now_ms: int) -> int | Non
     return late_ms if late_ms >= 0 else None
 
 
-def _segments_from(segments: Iterable[SegmentFacts], offset: int) -> list[SegmentFacts]:
+def _segments_from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFacts]:
     """Return the segments from the one that holds an offset on; at least the active one."""
-    found = list(segments)
-    while len(found) > 1 and found[1].base_offset <= offset:
-        del found[0]
-    return found
+    after = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return segments[max(after - 1, 0) :]
