@@ -112,7 +112,7 @@ def dirty_range(
         ),
         bound,
         _overdue_ms(log, first_dirty, now_ms),
-        _expired_ms(log, horizon_ms, now_ms),
+        _expired_ms(log, first_dirty, horizon_ms, now_ms),
         problem,
     )
 
@@ -127,13 +127,18 @@ def clean_range(log: LogFacts, dirty: DirtyRange) -> DirtyRange:
     return replace(dirty, first_uncleanable_offset=end, cleanable_bytes=0)
 
 
-def expiry_due_ms(horizon_ms: int, delete_retention_ms: int) -> int:
+def expiry_due_ms(log: LogFacts, first_dirty_offset: int, horizon_ms: int) -> int:
     """Return when a horizon makes a log cleanable: a little later, so that several share a run.
 
     Horizons lie as far apart as the cleanings that set them. At most ten runs in the time of
-    delete.retention.ms cover all of them.
+    delete.retention.ms cover all of them. A log with later records may soon be cleaned for these,
+    as in Kafka, and the same run removes tombstones: so they wait for segment.ms, the longest
+    time in which appends seal a segment.
     """
-    return horizon_ms + delete_retention_ms // _EXPIRY_RUNS
+    wait_ms = log.config.delete_retention_ms // _EXPIRY_RUNS
+    if log.log_end_offset > first_dirty_offset:
+        wait_ms = max(wait_ms, log.config.max_segment_ms)
+    return horizon_ms + wait_ms
 
 
 def reason_to_clean(log: LogFacts, dirty: DirtyRange) -> Reason | None:
@@ -255,10 +260,12 @@ def _overdue_ms(log: LogFacts, first_dirty: int, now_ms: int) -> int:
     return max(0, until_ms - min(firsts)) if firsts else 0
 
 
-def _expired_ms(log: LogFacts, horizon_ms: int | None, now_ms: int) -> int | None:
+def _expired_ms(
+    log: LogFacts, first_dirty: int, horizon_ms: int | None, now_ms: int
+) -> int | None:
     if horizon_ms is None:
         return None
-    late_ms = now_ms - expiry_due_ms(horizon_ms, log.config.delete_retention_ms)
+    late_ms = now_ms - expiry_due_ms(log, first_dirty, horizon_ms)
     return late_ms if late_ms >= 0 else None
 
 
