@@ -60,10 +60,9 @@ class Tail:
     @property
     def is_due_to_seal(self) -> bool:
         """Whether the active segment is to be sealed rather than uploaded as it is."""
-        size = self.log.active.size_bytes
-        if self.open_base == self.log.active.base_offset and self.open_bytes >= _AGAIN_BYTES:
-            return (size - self.open_bytes) * _GROWTH_MIN < self.open_bytes
-        return size >= _PACK_BYTES
+        active = self.log.active
+        is_open = self.open_base == active.base_offset
+        return is_due_to_seal(active.size_bytes, self.open_bytes if is_open else 0)
 
     @property
     def has_sealed(self) -> bool:
@@ -202,6 +201,13 @@ def adopt_all(
         except StorageError as error:
             if not tail.log.is_closed and segment in tail.log.segments:
                 logger.error("kept a stored segment on the disk: %s", error)
+
+
+def is_due_to_seal(size_bytes: int, open_bytes: int) -> bool:
+    """Return whether an active segment, of which `open_bytes` are stored, is to be sealed."""
+    if open_bytes >= _AGAIN_BYTES:
+        return (size_bytes - open_bytes) * _GROWTH_MIN < open_bytes
+    return size_bytes >= _PACK_BYTES
 
 
 def grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:

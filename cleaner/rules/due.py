@@ -77,7 +77,8 @@ def first_moment(
     """
     changes = set(_changes(log))
     if horizon_ms is not None:
-        changes.add(expiry_due_ms(horizon_ms, log.config.delete_retention_ms))
+        first_dirty_offset = dirty_range(log, checkpoint, start_ms).first_dirty_offset
+        changes.add(expiry_due_ms(log, first_dirty_offset, horizon_ms))
     moments = [start_ms, *sorted(at for at in changes if start_ms < at <= INT64_MAX)]
     at = bisect_left(
         moments,

@@ -16,7 +16,8 @@ LogToClean and Cleaner.groupSegmentsBySize of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -111,7 +112,7 @@ def dirty_range(
         ),
         bound,
         _overdue_ms(log, first_dirty, now_ms),
-        _expired_ms(log, horizon_ms, now_ms),
+        _expired_ms(log, first_dirty, horizon_ms, now_ms),
         problem,
     )
 
@@ -126,13 +127,18 @@ def clean_range(log: LogFacts, dirty: DirtyRange) -> DirtyRange:
     return replace(dirty, first_uncleanable_offset=end, cleanable_bytes=0)
 
 
-def expiry_due_ms(horizon_ms: int, delete_retention_ms: int) -> int:
+def expiry_due_ms(log: LogFacts, first_dirty_offset: int, horizon_ms: int) -> int:
     """Return when a horizon makes a log cleanable: a little later, so that several share a run.
 
     Horizons lie as far apart as the cleanings that set them. At most ten runs in the time of
-    delete.retention.ms cover all of them.
+    delete.retention.ms cover all of them. A log with later records may soon be cleaned for these,
+    as in Kafka, and the same run removes tombstones: so they wait for segment.ms, the longest
+    time in which appends seal a segment.
     """
-    return horizon_ms + delete_retention_ms // _EXPIRY_RUNS
+    wait_ms = log.config.delete_retention_ms // _EXPIRY_RUNS
+    if log.log_end_offset > first_dirty_offset:
+        wait_ms = max(wait_ms, log.config.max_segment_ms)
+    return horizon_ms + wait_ms
 
 
 def reason_to_clean(log: LogFacts, dirty: DirtyRange) -> Reason | None:
@@ -254,16 +260,16 @@ def _overdue_ms(log: LogFacts, first_dirty: int, now_ms: int) -> int:
     return max(0, until_ms - min(firsts)) if firsts else 0
 
 
-def _expired_ms(log: LogFacts, horizon_ms: int | None, now_ms: int) -> int | None:
+def _expired_ms(
+    log: LogFacts, first_dirty: int, horizon_ms: int | None, now_ms: int
+) -> int | None:
     if horizon_ms is None:
         return None
-    late_ms = now_ms - expiry_due_ms(horizon_ms, log.config.delete_retention_ms)
+    late_ms = now_ms - expiry_due_ms(log, first_dirty, horizon_ms)
     return late_ms if late_ms >= 0 else None
 
 
-def _segments_from(segments: Iterable[SegmentFacts], offset: int) -> list[SegmentFacts]:
+def _segments_from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFacts]:
     """Return the segments from the one that holds an offset on; at least the active one."""
-    found = list(segments)
-    while len(found) > 1 and found[1].base_offset <= offset:
-        del found[0]
-    return found
+    after = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return segments[max(after - 1, 0) :]

@@ -17,6 +17,7 @@ from odradek.cleaner.rules.policy import (
     Reason,
     SegmentSizes,
     dirty_range,
+    expiry_due_ms,
     group_segments,
     reason_to_clean,
     urgency,
@@ -204,3 +205,31 @@ def test_an_empty_segment_joins_a_group_across_any_span() -> None:
     segments = [SegmentSizes(at * far, size, 0, 0) for at, size in enumerate((5, 0, 5))]
     groups = group_segments(segments, log_bytes_max=20, index_bytes_max=4, end_offset=3 * far)
     assert groups == [range(2), range(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "segment_ms", "wait_ms"),
+    [
+        (100, 5_000, 100),  # nothing was appended since: up to ten runs a delete.retention.ms
+        (99, 5_000, 5_000),  # the run for later records can take the tombstones along
+        (99, 10, 100),
+    ],
+)
+def test_expired_tombstones_wait_for_the_run_of_later_records(
+    first_dirty: int, segment_ms: int, wait_ms: int
+) -> None:
+    config = replace(
+        TopicConfig(),
+        cleanup_policy=frozenset({"compact"}),
+        min_cleanable_dirty_ratio=1.0,
+        delete_retention_ms=1000,
+        segment_ms=segment_ms,
+    )
+    log = log_facts(*TENS, config=config)
+    due_ms = expiry_due_ms(log, first_dirty, NOW)
+    assert due_ms == NOW + wait_ms
+    reasons = [
+        reason_to_clean(log, dirty_range(log, first_dirty, at_ms, horizon_ms=NOW))
+        for at_ms in (due_ms - 1, due_ms)
+    ]
+    assert reasons == [None, Reason.EXPIRED]
