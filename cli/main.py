@@ -193,7 +193,7 @@ def _job(name: str, purpose: str) -> None:
 
 
 _job("publish", "Publish a table into a compacted topic.")
-_job("materialize", "Keep the latest value of each key as a Delta Lake table.")
+_job("materialize", "Keep the latest value of each key as a Delta Lake or Iceberg table.")
 _job("audit", "Prove that a cleaner keeps the guarantees of compaction.")
 _job("latest", "Keep the latest value of each key of a topic as a table.")
 _job("read", "Print a topic, or the rows of a table, as Spark reads them.")

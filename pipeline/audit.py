@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.pipeline.checkpoint import ending_offsets
-from odradek.pipeline.connector import DELTA, KAFKA
-from odradek.pipeline.delta_table import read_kept
+from odradek.pipeline.connector import KAFKA
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.formats import PACKAGES, ValueFormat
 from odradek.pipeline.guarantees import (
@@ -34,6 +33,7 @@ from odradek.pipeline.guarantees import (
     order_check,
     table_check,
 )
+from odradek.pipeline.kept_table import KeptTable
 from odradek.pipeline.options import (
     errors_in_one_line,
     run_command,
@@ -54,6 +54,7 @@ from odradek.pipeline.reading import (
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.shared_reading import SharedTopic
 from odradek.pipeline.source import TopicSource, require_broker
+from odradek.pipeline.table_options import table_options
 from odradek.pipeline.text import show_bytes
 from odradek.pipeline.values import value_options
 
@@ -130,16 +131,18 @@ class Kept:
     ends: Mapping[int, int]
 
 
-def find_kept(spark: SparkSession, topic: str, table: str, checkpoint: str) -> Kept:
+def find_kept(spark: SparkSession, topic: str, table: KeptTable, checkpoint: str) -> Kept:
     """Find the rows that a job has written for a topic so far.
 
     Raises PipelineError where there are none.
     """
-    progress, rows = read_kept(spark, table)
+    progress, rows = table.read_kept(spark)
     ends = ending_offsets(spark, checkpoint, progress.batch_id).get(topic)
     if ends is None:
-        raise PipelineError(f"{table} is of other topics than {topic}: name one of its topics")
-    return Kept(table, rows.where(f.col("topic") == topic), ends)
+        raise PipelineError(
+            f"{table.name} is of other topics than {topic}: name one of its topics"
+        )
+    return Kept(table.name, rows.where(f.col("topic") == topic), ends)
 
 
 def compare_table(
@@ -203,12 +206,17 @@ def as_json(report: Report) -> str:
     type=click.IntRange(min=0),
     help="Take two readings, this many seconds apart.",
 )
-@click.option("--table", metavar="FOLDER", help="Compare with the table in this folder.")
+@click.option(
+    "--table",
+    metavar="FOLDER|NAME",
+    help="Compare with the Delta table in this folder, or the Iceberg table NAMESPACE.TABLE.",
+)
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Folder of the progress of the table's job.  [default: TABLE/_checkpoint]",
+    help="Folder of the progress of the table's job.  [default for delta: TABLE/_checkpoint]",
 )
+@table_options
 @value_options
 @click.option(
     "--work",
@@ -231,8 +239,8 @@ def audit_command(
     session: SessionOptions,
     against: str | None,
     wait_seconds: int | None,
-    table: str | None,
-    checkpoint: str | None,
+    table: KeptTable | None,
+    checkpoint: str,
     values: ValueFormat,
     work: str | None,
     report_file: str | None,
@@ -243,15 +251,15 @@ def audit_command(
         raise click.UsageError("give one of --against, --wait-seconds and --table")
     topic = str(source.topic)
     readable: Readable = SharedTopic(topic, shared) if shared else BrokerTopic(source)
-    session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
+    packages = (KAFKA, *(table.packages if table else ()), *PACKAGES[values.format])
+    session = replace(session, packages=packages)
     with errors_in_one_line(source, debug=session.debug):
         if not shared:
             require_broker(source.bootstrap_servers)
         with open_session(session) as spark, tempfile.TemporaryDirectory() as scratch:
             folder = (work or scratch).rstrip("/")
             if table:
-                table = table.rstrip("/")
-                kept = find_kept(spark, topic, table, checkpoint or f"{table}/_checkpoint")
+                kept = find_kept(spark, topic, table, checkpoint)
                 take(spark, readable, f"{folder}/second", values)
                 report = compare_table(spark, topic, kept, f"{folder}/second", examples)
             else:

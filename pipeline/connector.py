@@ -1,8 +1,8 @@
 """Choose the jars that a session needs in addition to Spark's own, and the place to fetch them.
 
-Spark's Kafka source is not part of PySpark, nor are Delta Lake, Avro and Protobuf: they are jars
-on Maven Central that Spark fetches, with their dependencies, through Ivy when a session starts
-(``spark.jars.packages``). By default Ivy asks the user's local Maven repository (``~/.m2``)
+Spark's Kafka source is not part of PySpark, nor are Delta Lake, Iceberg, Avro and Protobuf: they
+are jars on Maven Central that Spark fetches, with their dependencies, through Ivy when a session
+starts (``spark.jars.packages``). By default Ivy asks the user's local Maven repository (``~/.m2``)
 first. Where that holds a POM without its jar, which Maven leaves behind whenever it only needed
 the POM, Ivy chooses it and then fails with "download failed". So Ivy gets settings that name Maven
 Central alone, and a cache folder of its own, filled from Maven Central alone.
@@ -56,7 +56,8 @@ class Package:
         spark = (int(found[1]), int(found[2]), int(found[3]))
         line = [version for version in self.published if version[:2] == spark[:2]]
         if not (line or self.serves_later_lines):
-            name = next(iter(self.published.values())).split(":")[1].split("_")[0]
+            module = next(iter(self.published.values())).split(":")[1]
+            name = re.split(r"[-_]\d", module)[0]
             major, minor, _ = max(self.published)
             raise PipelineError(
                 f"{name} has nothing for Spark {spark_version} yet: "
@@ -98,6 +99,15 @@ DELTA = Package(
     },
     # It uses Spark's internals: with 4.3.0 its MERGE ends in NoSuchMethodError.
     serves_later_lines=False,
+)
+# Its SQL extensions are left out: MERGE and catalogs need none, and Delta Lake has the setting.
+ICEBERG = Package(
+    {
+        (4, 0, 0): "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+        (4, 1, 0): "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    },
+    "org.apache.iceberg.spark.SparkCatalog",
+    serves_later_lines=False,  # it uses Spark's internals, too
 )
 
 # Dependencies of the packages that a Spark distribution already holds: organisation, jar name.

@@ -33,6 +33,14 @@ _EXPLANATIONS = (
         "such as org.postgresql:postgresql:42.7.4",
     ),
     (
+        r"UncheckedSQLException: ([^\n]+)",
+        "the Iceberg catalog's database failed ({0}): check --iceberg-catalog",
+    ),
+    (
+        r"RESTException: Error occurred while processing",
+        "the Iceberg catalog does not answer: check --iceberg-catalog",
+    ),
+    (
         r"\[UNRESOLVED_COLUMN[^\]]*\] ([^\n]+?) SQLSTATE",
         "--where or --deleted-where names a column that does not exist: {0}",
     ),

@@ -1,4 +1,4 @@
-"""Fetch the jars of the jobs' packages ahead of time: Kafka's connector, Delta Lake, Avro.
+"""Fetch the jars of the jobs' packages ahead of time: Kafka's connector, Avro, a table format.
 
 A session fetches them when it first starts, which needs a network and takes some seconds. An image
 runs this while it is built, so that its containers start without either.
@@ -10,16 +10,18 @@ from dataclasses import replace
 
 import click
 
-from odradek.pipeline.connector import AVRO, DELTA, KAFKA
+from odradek.pipeline.connector import AVRO, KAFKA
 from odradek.pipeline.options import errors_in_one_line, run_command, session_options
 from odradek.pipeline.session import SessionOptions, open_session
+from odradek.pipeline.table_options import TABLE_FORMATS, table_format_option
 
 
 @click.command("fetch")
+@table_format_option
 @session_options
-def fetch_command(*, session: SessionOptions) -> None:
+def fetch_command(*, session: SessionOptions, table_format: str) -> None:
     """Fetch the jars that Spark needs to read Kafka, and start Spark once to prove it."""
-    session = replace(session, packages=(KAFKA, DELTA, AVRO))
+    session = replace(session, packages=(KAFKA, TABLE_FORMATS[table_format], AVRO))
     with errors_in_one_line(debug=session.debug), open_session(session) as spark:
         # Loading the source needs its class, and so the connector.
         spark.read.format("kafka").options(

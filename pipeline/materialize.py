@@ -1,4 +1,4 @@
-"""Keep the latest value of every key of a topic as a Delta Lake table.
+"""Keep the latest value of every key of a topic as a table of Delta Lake or Apache Iceberg.
 
 It runs until it is stopped, or with ``--available-now`` until the table has all records that the
 topic held at the start. `pipeline.materializing` describes the method.
@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import click
 
-from odradek.pipeline.connector import DELTA, KAFKA
-from odradek.pipeline.delta_table import Merged, is_there, read_delta
+from odradek.pipeline.connector import KAFKA
 from odradek.pipeline.formats import PACKAGES, ValueFormat
+from odradek.pipeline.kept_table import KeptTable, Merged
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
 from odradek.pipeline.options import (
@@ -24,6 +24,7 @@ from odradek.pipeline.options import (
 )
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.source import TopicSource, require_broker, stream_options
+from odradek.pipeline.table_options import table_options
 from odradek.pipeline.values import value_options
 
 
@@ -32,12 +33,19 @@ from odradek.pipeline.values import value_options
 @click.option(
     "--max-offsets-per-trigger", type=int, help="Read at most this many offsets a batch."
 )
-@click.option("--table", required=True, metavar="FOLDER", help="Folder of the table.")
+@click.option(
+    "--table",
+    required=True,
+    metavar="FOLDER|NAME",
+    help="Folder of the Delta table, or the Iceberg table's name: NAMESPACE.TABLE.",
+)
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Folder of the job's progress; belongs to the table.  [default: TABLE/_checkpoint]",
+    help="Folder of the job's progress; belongs to the table.  [default for delta: "
+    "TABLE/_checkpoint]",
 )
+@table_options
 @value_options
 @click.option(
     "--keep-mismatched",
@@ -62,15 +70,15 @@ from odradek.pipeline.values import value_options
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a Delta property on a new table.",
+    help="Set a property of Delta's or Iceberg's on a new table.",
 )
 @session_options
 def materialize_command(
     *,
     source: TopicSource,
     session: SessionOptions,
-    table: str,
-    checkpoint: str | None,
+    table: KeptTable,
+    checkpoint: str,
     values: ValueFormat,
     keep_mismatched: bool,
     available_now: bool,
@@ -78,28 +86,28 @@ def materialize_command(
     reconcile: bool,
     properties: Sequence[str],
 ) -> None:
-    """Keep the latest value of every key of a topic as a Delta Lake table."""
+    """Keep the latest value of every key of a topic as a Delta Lake or Iceberg table."""
     job = MaterializeJob(
         source=source,
-        table=table.rstrip("/"),
-        checkpoint=(checkpoint or f"{table.rstrip('/')}/_checkpoint"),
+        table=table,
+        checkpoint=checkpoint,
         values=values,
         keep_mismatched=keep_mismatched,
         available_now=available_now,
         interval_seconds=interval_seconds,
         properties=pairs("--table-property", properties),
     )
-    session = replace(session, packages=(KAFKA, DELTA, *PACKAGES[values.format]))
+    session = replace(session, packages=(KAFKA, *table.packages, *PACKAGES[values.format]))
     with errors_in_one_line(source, debug=session.debug):
         stream_options(source)  # before Java starts, which takes some seconds
         require_broker(source.bootstrap_servers)
         with open_session(session) as spark:
             reconciled = _report_deleted if reconcile else None
             wait(start(spark, job, _report_merged, reconciled=reconciled))
-            if is_there(spark, job.table):
-                click.echo(f"{job.table}: {read_delta(spark, job.table).count()} keys")
+            if table.is_there(spark):
+                click.echo(f"{table.name}: {table.read(spark).count()} keys")
             else:
-                click.echo(f"{job.table}: no batch yet of {source.what}")
+                click.echo(f"{table.name}: no batch yet of {source.what}")
 
 
 def main(argv: Sequence[str]) -> int:

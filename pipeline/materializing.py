@@ -1,6 +1,6 @@
-"""Keep the latest value of every key of a topic as a Delta Lake table, continuously.
+"""Keep the latest value of every key of a topic as a table, continuously.
 
-Each micro-batch of a stream is merged into the table (`pipeline.delta_table`) in one Delta commit.
+Each micro-batch of a stream is merged into the table (`pipeline.kept_table`) in one commit.
 Spark records the offsets of a batch before it runs the batch, and repeats exactly these after a
 crash; a batch that is merged twice gives the same table. So each record counts exactly once.
 
@@ -19,19 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.pipeline.admin import open_admin
 from odradek.pipeline.checkpoint import Progress, checkpoint_progress
-from odradek.pipeline.delta_table import (
-    Merged,
-    create,
-    delete_missing,
-    is_there,
-    merge,
-    note_batch,
-    require_match,
-    table_progress,
-)
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import modified_ms
 from odradek.pipeline.formats import Format, ValueFormat, read_values
+from odradek.pipeline.kept_table import KeptTable, Merged, require_match
 from odradek.pipeline.per_key import last_per_key
 from odradek.pipeline.source import TopicSource, committed, read_batch, read_stream
 
@@ -45,11 +36,11 @@ class MaterializeJob:
 
     With ``available_now`` the job ends at the offsets that the topic has when it starts;
     otherwise it starts a batch every ``interval_seconds``. Values that do not fit the schema stop
-    it, unless ``keep_mismatched``. ``properties`` are Delta's, for a new table.
+    it, unless ``keep_mismatched``. ``properties`` are for a new table, and its format's.
     """
 
     source: TopicSource
-    table: str
+    table: KeptTable
     checkpoint: str
     values: ValueFormat = field(default_factory=ValueFormat)
     keep_mismatched: bool = False
@@ -73,17 +64,17 @@ def apply_batch(job: MaterializeJob, records: DataFrame, progress: Progress) -> 
 
     Raises PipelineError for a value that does not fit the schema.
     """
-    spark = records.sparkSession
+    spark, table = records.sparkSession, job.table
     rows = as_rows(records, job).persist()
     try:
         if not job.keep_mismatched:
             _require_fitting(rows, job)
-        if not is_there(spark, job.table):
-            create(job.table, rows, replace(progress, batch_id=-1), job.properties)
+        if not table.is_there(spark):
+            table.create(rows, replace(progress, batch_id=-1), job.properties)
         if rows.isEmpty():
-            note_batch(spark, job.table, progress)
+            table.note_batch(spark, progress)
             return Merged(0, 0, 0)
-        return merge(job.table, rows, progress)
+        return table.merge(rows, progress)
     finally:
         rows.unpersist()
 
@@ -101,13 +92,13 @@ def start(
     the number of deleted rows. Raises PipelineError where the table and the checkpoint do not
     belong together, or the job was stopped for so long that it may have missed deletes.
     """
-    held = table_progress(spark, job.table)
+    held = job.table.progress(spark)
     read = checkpoint_progress(spark, job.checkpoint)
-    require_match(held, read, job.table, job.checkpoint)
+    require_match(held, read, job.table.name, job.checkpoint)
     if held is not None and read is not None:
         if reconciled is not None:
             keys = read_batch(spark, committed(job.source)).where(f.col("key").isNotNull())
-            reconciled(delete_missing(job.table, keys))
+            reconciled(job.table.delete_missing(keys))
         elif read.batch_id >= 0:
             _require_no_missed_deletes(spark, job, read)
 

@@ -76,6 +76,12 @@ def _spark() -> bool:
     return _run("mvn", ["mvn", *goal], SOURCES / "spark")
 
 
+def _iceberg() -> bool:
+    """Put together a REST catalog; Java compiles its one source when it is started."""
+    goal = ["-q", "-B", f"-Dbuilds={BUILDS}", "dependency:copy-dependencies"]
+    return _run("mvn", ["mvn", *goal], SOURCES / "iceberg")
+
+
 def _kafkajs() -> bool:
     return _node("kafkajs", {})
 
@@ -137,6 +143,7 @@ _BUILDS = {
     "kafka": _kafka,
     "streams": _streams,
     "spark": _spark,
+    "iceberg": _iceberg,
 }
 
 if __name__ == "__main__":

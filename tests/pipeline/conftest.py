@@ -53,11 +53,12 @@ def spark() -> Iterator[SparkSession]:
 
     Every module's has the same settings, so that they share one Java process.
     """
-    from odradek.pipeline.connector import AVRO, DELTA, KAFKA
+    from odradek.pipeline.connector import AVRO, DELTA, ICEBERG, KAFKA
     from odradek.pipeline.session import SessionOptions, open_session
+    from tests.pipeline.tables import SQLITE
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": JAVA_OPTIONS}
-    packages = (KAFKA, DELTA, AVRO)
+    packages = (KAFKA, DELTA, AVRO, ICEBERG, SQLITE)
     with open_session(SessionOptions(CACHE, settings=settings, packages=packages)) as session:
         yield session
 

@@ -26,6 +26,7 @@ from odradek.pipeline.source import TopicSource
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from tests.pipeline.conftest import CACHE
+from tests.pipeline.tables import kept_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,9 +107,14 @@ class Damaged:
     def __init__(self, spark: SparkSession, broker: OdradekProcess, folder: Path) -> None:
         self.spark, self.folder = spark, folder
         self.source = TopicSource(broker.bootstrap, topic=TOPIC)
-        self.table, self.checkpoint = f"{folder}/table", f"{folder}/checkpoint"
-        job = MaterializeJob(self.source, self.table, self.checkpoint, available_now=True)
-        wait(start(spark, job, lambda batch_id, merged: None))
+        self.jobs = {
+            kind: MaterializeJob(
+                self.source, kept_table(kind, folder), f"{folder}/{kind}", available_now=True
+            )
+            for kind in ("delta", "hadoop")
+        }
+        for job in self.jobs.values():
+            wait(start(spark, job, lambda batch_id, merged: None))
         take(spark, BrokerTopic(self.source), f"{folder}/first")
         take(spark, BrokerTopic(self.source), f"{folder}/again")
         broker.stop()
@@ -151,8 +157,12 @@ def test_each_damage_is_found_with_its_key_and_nothing_else(damaged: Damaged) ->
     assert sum(verdict.breaches for verdict in report.verdicts) == len(found)
 
 
-def test_a_table_is_held_against_the_topic_that_it_was_kept_of(damaged: Damaged) -> None:
-    kept = find_kept(damaged.spark, TOPIC, damaged.table, damaged.checkpoint)
+@pytest.mark.parametrize("kind", ["delta", "hadoop"])
+def test_a_table_is_held_against_the_topic_that_it_was_kept_of(
+    damaged: Damaged, kind: str
+) -> None:
+    job = damaged.jobs[kind]
+    kept = find_kept(damaged.spark, TOPIC, job.table, job.checkpoint)
     sound = compare_table(damaged.spark, TOPIC, kept, f"{damaged.folder}/first", 100)
     assert sound.held
     report = compare_table(damaged.spark, TOPIC, kept, f"{damaged.folder}/second", 100)

@@ -16,6 +16,7 @@ from pyspark.sql import Row
 from odradek.pipeline.connector import DELTA, KAFKA
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.latest import latest_command
+from odradek.pipeline.materialize import materialize_command
 from odradek.pipeline.read import format_rows, read_command
 from odradek.pipeline.session import SessionOptions, explain_start, named_jars, session_settings
 from odradek.pipeline.table import Progress, Snapshot, require_match
@@ -47,6 +48,25 @@ def test_a_bad_option_is_refused_before_spark_starts(
     assert result.output.startswith(("Error: ", "Usage: "))
     assert words in result.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--table", "t", "--warehouse", "w"], "need --table-format iceberg"),
+        (["--table", "t", "--iceberg-catalog", "http://x"], "need --table-format iceberg"),
+        (["--table", "n.t", "--table-format", "iceberg"], "iceberg needs --checkpoint"),
+        (["--table", "t", "--table-format", "iceberg", "--checkpoint", "c"], "NAMESPACE.TABLE"),
+        (["--table", ".t", "--table-format", "iceberg", "--checkpoint", "c"], "NAMESPACE.TABLE"),
+        (["--table", "t", "--table-format", "hudi"], "'hudi' is not one of 'delta', 'iceberg'"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_tables_format_is_refused(
+    arguments: list[str], words: str
+) -> None:
+    result = CliRunner().invoke(materialize_command, ["--topic", "a", *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
 
 
 def test_the_broker_of_the_environment_is_asked_unless_an_option_names_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from odradek.pipeline.connector import (
     AVRO,
     DELTA,
+    ICEBERG,
     IVY_SETTINGS,
     KAFKA,
     PROTOBUF,
@@ -45,6 +46,13 @@ def test_a_spark_that_delta_lake_does_not_work_with_is_refused() -> None:
     message = r"delta-spark has nothing for Spark 4\.3\.0 yet.*<4\.3"
     with pytest.raises(PipelineError, match=message):
         DELTA.coordinates("4.3.0")
+
+
+def test_a_spark_that_iceberg_does_not_work_with_is_refused() -> None:
+    assert ICEBERG.coordinates("4.0.7").split(":")[1] == "iceberg-spark-runtime-4.0_2.13"
+    assert ICEBERG.coordinates("4.1.1").split(":")[1] == "iceberg-spark-runtime-4.1_2.13"
+    with pytest.raises(PipelineError, match=r"^iceberg-spark-runtime has nothing .*<4\.2"):
+        ICEBERG.coordinates("4.2.0")
 
 
 @pytest.mark.parametrize("package", [KAFKA, AVRO, PROTOBUF, DELTA])

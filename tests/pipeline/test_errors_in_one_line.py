@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from odradek.pipeline.admin import open_admin, require_compacted
+from odradek.pipeline.delta_table import DeltaTable
 from odradek.pipeline.formats import Format, ValueFormat
 from odradek.pipeline.keyed import Keyed
 from odradek.pipeline.latest import wait
@@ -120,7 +121,7 @@ def test_values_that_do_not_fit_inside_a_stream(
     words: str,
 ) -> None:
     produce(str(source.topic), [(0, b"k", b"no json", [])])
-    job = MaterializeJob(source, str(tmp_path / "t"), str(tmp_path / "c"), values)
+    job = MaterializeJob(source, DeltaTable(str(tmp_path / "t")), str(tmp_path / "c"), values)
     line = _line(source, lambda: wait(start(spark, job, lambda batch_id, merged: None)))
     assert words in line
     assert not (tmp_path / "t").exists()

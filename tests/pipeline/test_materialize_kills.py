@@ -16,11 +16,12 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
 from bench.processes import ROOT, OdradekProcess
-from odradek.pipeline.connector import DELTA, KAFKA
-from odradek.pipeline.delta_table import read_delta
+from odradek.pipeline.connector import KAFKA
+from odradek.pipeline.kept_table import KeptTable
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.tickets import tickets
 from tests.pipeline.conftest import CACHE
+from tests.pipeline.tables import SQLITE, kept_table, table_arguments
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -37,13 +38,17 @@ SEED = int(environ.get("KILLS_SEED", "1"))
 
 @pytest.mark.interop
 @pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kind", ["delta", "hadoop", "jdbc"])
 @pytest.mark.parametrize("kills", [2, 10])
-def test_a_job_killed_with_its_broker_ends_equal_to_the_source(tmp_path: Path, kills: int) -> None:
+def test_a_job_killed_with_its_broker_ends_equal_to_the_source(
+    tmp_path: Path, kind: str, kills: int
+) -> None:
     chance = random.Random(SEED)
     settings = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": "8000000"}
     broker = OdradekProcess(tmp_path / "broker", settings)
     broker.start()
-    job, publisher = _Job(tmp_path, broker), _Publisher(tmp_path, broker)
+    kept = kept_table(kind, tmp_path)
+    job, publisher = _Job(tmp_path, broker, kept), _Publisher(tmp_path, broker)
     try:
         publisher.begin()
         for number in range(kills):
@@ -62,8 +67,9 @@ def test_a_job_killed_with_its_broker_ends_equal_to_the_source(tmp_path: Path, k
         publisher.kill()
         job.kill(whole=True)
         broker.stop()
-    with open_session(SessionOptions(CACHE, packages=(KAFKA, DELTA))) as spark:
-        table = read_delta(spark, str(tmp_path / "table")).select("value.*")
+    packages = (KAFKA, SQLITE, *kept.packages)
+    with open_session(SessionOptions(CACHE, packages=packages)) as spark:
+        table = kept.read(spark).select("value.*")
         version = publisher.version
         source = tickets(spark, TICKETS, bytes_each=300, accounts=10, version=version)
         source = source.where(f"NOT ({DELETED})")
@@ -73,10 +79,10 @@ def test_a_job_killed_with_its_broker_ends_equal_to_the_source(tmp_path: Path, k
 class _Job:
     """The command that keeps the table, killed and started again."""
 
-    def __init__(self, folder: Path, broker: OdradekProcess) -> None:
+    def __init__(self, folder: Path, broker: OdradekProcess, table: KeptTable) -> None:
         self._command = [
             *(sys.executable, "-m", "odradek.pipeline.materialize", "--topic", TOPIC),
-            *("--bootstrap-servers", broker.bootstrap, "--table", str(folder / "table")),
+            *("--bootstrap-servers", broker.bootstrap, *table_arguments(table)),
             *("--checkpoint", str(folder / "checkpoint"), "--cache", str(CACHE)),
             *("--format", "json", "--schema", SCHEMA, "--interval-seconds", "0"),
             *("--max-offsets-per-trigger", "400"),

@@ -22,8 +22,9 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from bench.processes import OdradekProcess
 from odradek.pipeline.admin import open_admin
 from odradek.pipeline.audit import compare, compare_table, find_kept
-from odradek.pipeline.delta_table import Merged, read_delta
+from odradek.pipeline.delta_table import DeltaTable
 from odradek.pipeline.formats import Format, ValueFormat
+from odradek.pipeline.kept_table import Merged
 from odradek.pipeline.keyed import Keyed
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, start
@@ -97,8 +98,9 @@ class Service:
     ) -> None:
         self.spark, self.folder, self.scale = spark, folder, scale
         self.source = TopicSource(broker.bootstrap, topic=TOPIC, options=scale.options)
+        table = DeltaTable(f"{folder}/table")
         self.job = MaterializeJob(
-            self.source, f"{folder}/table", f"{folder}/checkpoint", JSON, available_now=True
+            self.source, table, f"{folder}/checkpoint", JSON, available_now=True
         )
         configs = {
             "cleanup.policy": "compact",
@@ -128,7 +130,7 @@ class Service:
 
     def require_equal(self, version: int) -> None:
         """Hold the table against its source, both ways, and the topic against the table."""
-        table = read_delta(self.spark, self.job.table).select("value.*")
+        table = self.job.table.read(self.spark).select("value.*")
         source = self.tickets(version).read(self.spark)
         assert table.count() == self.scale.tickets
         assert table.exceptAll(source).count() == 0
