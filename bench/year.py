@@ -20,6 +20,7 @@ import numpy as np
 from bench.year_levels import DirtyFirst, LargerRuns, Tiers
 from bench.year_load import DAY_MS, PATTERNS, Pattern, sealed_segments
 from bench.year_model import KafkaModel, ModelLog, OwnModel, Work, play
+from odradek.broker.shared.tails import SEGMENT_BYTES_MAX
 from odradek.config.topic import TopicConfig
 
 # Odradek has only the second one; the last three: bench/year_levels.py.
@@ -64,6 +65,8 @@ def simulate(
     pattern: Pattern = PATTERNS[name]
     load = pattern.make(np.random.default_rng(_SEED), days, scale)
     config = replace(config, cleanup_policy=frozenset({"compact"}))
+    if shared and cleaner != "kafka":  # in objects of this size
+        config = replace(config, segment_bytes=min(config.segment_bytes, SEGMENT_BYTES_MAX))
     model = CLEANERS[cleaner](ModelLog(pattern.sizes, config, int(load.keys.max()) + 1))
     sealed = list(sealed_segments(load, pattern.sizes, config, days, shared=shared))
     play(model, [one for one in sealed if one[0] == 0], 0, 1)

@@ -31,7 +31,7 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from odradek.broker.shared.leased import PART_BYTES, LeasedLog
+from odradek.broker.shared.leased import LeasedLog
 from odradek.broker.shared.leased_parts import (
     Rewrite,
     draw_key,
@@ -56,6 +56,8 @@ _FAILURES = (StorageError, ObjectStoreError)
 _ORDINAL_BITS = 32
 # Each part has a row with this ordinal, so that it has a row at all; no record has it.
 _NO_RECORD = (1 << _ORDINAL_BITS) - 1
+# A task reads keys of about so many bytes of segments.
+_TASK_BYTES = 128 << 20
 # An attempt of a task stores fewer objects.
 _OBJECTS_MAX = 1_000_000
 
@@ -179,7 +181,7 @@ def _tasks(wave: Wave) -> Iterator[list[int]]:
     size_bytes = 0
     for number in range(len(wave.parts)):
         size = wave.size_of(number)
-        if task and size_bytes + size > PART_BYTES:
+        if task and size_bytes + size > _TASK_BYTES:
             yield task
             task, size_bytes = [], 0
         task.append(number)

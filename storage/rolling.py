@@ -11,6 +11,9 @@ from odradek.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from odradek.storage.lookup import RELATIVE_OFFSET_MAX
 from odradek.storage.segment import Segment, create_segment
 
+# A sealed segment of a shared log becomes an object, or a part of one; it is in memory meanwhile.
+OBJECT_BYTES_MAX = 64 << 20
+
 
 def segment_bytes_max(config: TopicConfig) -> int:
     """Return the size that a segment may reach."""

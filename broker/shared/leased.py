@@ -27,14 +27,12 @@ from odradek.broker.shared.leased_terms import Proposal, Terms
 from odradek.broker.shared.packing import packed_segment
 from odradek.broker.shared.snapshot import SharedLogs, SnapshotError, in_transaction
 from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_settled
-from odradek.storage.rolling import segment_bytes_max
+from odradek.storage.rolling import OBJECT_BYTES_MAX, segment_bytes_max
 from odradek.storage.segment import INDEX, TIME_INDEX
 
 T = TypeVar("T")
 
 _BEAT_S = 5.0
-# A part is cleaned by one task, which has its output in memory while it is stored.
-PART_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ def _parts(terms: Terms, rows: Collection[SegmentRow]) -> tuple[range, ...]:
         sizes.append(SegmentSizes(row.base_offset, row.size_bytes, *indexes))
     groups = group_segments(
         sizes,
-        log_bytes_max=min(segment_bytes_max(terms.config), PART_BYTES),
+        log_bytes_max=min(segment_bytes_max(terms.config), OBJECT_BYTES_MAX),
         index_bytes_max=terms.config.segment_index_bytes,
         end_offset=terms.first_uncleanable_offset,
     )

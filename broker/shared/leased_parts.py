@@ -36,6 +36,7 @@ from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStore
 from odradek.storage.reading import aborted_between
 from odradek.storage.real_files import RealFileSystem
+from odradek.storage.rolling import OBJECT_BYTES_MAX
 from odradek.storage.segment import Segment, file_name
 from odradek.storage.transactions import AbortedTransaction
 
@@ -178,6 +179,7 @@ def _cleaning(store: ObjectStore, log: LeasedLog) -> Iterator[Cleaning]:
                 terms.number,
                 directory,
                 terms.config,
+                OBJECT_BYTES_MAX,
                 _range(log),
                 tuple(Segment(files, directory, row.base_offset) for row in log.rows),
                 (),

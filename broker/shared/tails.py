@@ -14,14 +14,15 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStore
+from odradek.storage.rolling import OBJECT_BYTES_MAX
 from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
 # A segment of this size has an object of its own; smaller ones share one of about this size.
 _PACK_BYTES = 16 << 20
-# A segment that is larger is sealed. It is in memory while it is uploaded.
-SEGMENT_BYTES_MAX = 64 << 20
+# A segment that is larger is sealed.
+SEGMENT_BYTES_MAX = OBJECT_BYTES_MAX
 # An active segment is uploaded again as a whole. If it has this size and has grown by less than a
 # quarter since, it is sealed. Smaller ones would be too many.
 _AGAIN_BYTES, _GROWTH_MIN = 256 << 10, 4

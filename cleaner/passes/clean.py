@@ -37,7 +37,6 @@ from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_set
 from odradek.storage.errors import DiskFailure, StaleSegments
 from odradek.storage.files import FileSystem
 from odradek.storage.reading import aborted_between
-from odradek.storage.rolling import segment_bytes_max
 from odradek.storage.segment import INDEX, TIME_INDEX, Segment
 
 logger = logging.getLogger(__name__)
@@ -197,7 +196,7 @@ class _Run:
         log_bytes = [one.log_bytes for one in sizes]
         groups = group_segments(
             sizes,
-            log_bytes_max=segment_bytes_max(self._job.config),
+            log_bytes_max=self._job.segment_bytes,
             index_bytes_max=self._job.config.segment_index_bytes,
             end_offset=self._job.dirty.first_uncleanable_offset,
         )
