@@ -158,7 +158,8 @@ def before_and_after(shop: Shop) -> list[Strip]:
 
 def life_of_a_tombstone(shop: Shop) -> list[Strip]:
     """Clean a log with a tombstone, wait until that may go; return the records at each step."""
-    kept = {"delete.retention.ms": str(TOMBSTONES_KEPT_MS)}
+    kept_ms = str(TOMBSTONES_KEPT_MS)
+    kept = {"delete.retention.ms": kept_ms, "segment.ms": kept_ms}
     shop.create("tombstones", _SMALL | kept)
     shop.produce("tombstones", DELETIONS, 1)
     strips = [Strip("p5 is deleted", shop.segments("tombstones"))]

@@ -2,7 +2,7 @@
 
     python -m bench.year                     six patterns, local topics: a few minutes
     python -m bench.year --shared            the segments that topics in an object store have
-    python -m bench.year articles --cleaners kafka odradek dirty-first tiers
+    python -m bench.year articles --cleaners kafka odradek complete tiers
     python -m bench.year articles --lag-days 1
 
 Nothing is written: `bench/year_model.py` plays the appends of `bench/year_load.py` to the rules of
@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.year_levels import DirtyFirst, LargerRuns, Tiers
+from bench.year_levels import Complete, LargerRuns, Tiers
 from bench.year_load import DAY_MS, PATTERNS, Pattern, sealed_segments
 from bench.year_model import KafkaModel, ModelLog, OwnModel, Work, play
 from odradek.broker.shared.tails import SEGMENT_BYTES_MAX
 from odradek.config.topic import TopicConfig
 
-# Odradek has only the second one; the last three: bench/year_levels.py.
+# Odradek has only the second one, and the third if it is asked to: bench/year_levels.py.
 CLEANERS: Mapping[str, type[KafkaModel]] = {
     "kafka": KafkaModel,
     "odradek": OwnModel,
-    "dirty-first": DirtyFirst,
+    "complete": Complete,
     "tiers": Tiers,
     "larger-runs": LargerRuns,
 }

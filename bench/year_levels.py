@@ -1,6 +1,6 @@
-"""Passes that Odradek's cleaner does not have, played for their costs: over dirty segments alone.
+"""Passes that Odradek's cleaner does not have, played for their costs.
 
-Such a partial pass drops the records of the dirty section that later ones of the same dirty
+A partial pass drops the records of the dirty section that later ones of the same dirty
 segments make obsolete. Older values may remain below, so it neither stamps nor removes tombstones,
 and the cleaner's checkpoint stays. A full pass follows as the dirty ratio asks; the ratio counts
 the bytes that partial passes leave.
@@ -12,17 +12,21 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bench.year_model import NEVER, ModelLog, OwnModel, Records, SealedSegment, joined
+from bench.year_model import NEVER, ModelLog, OwnModel, SealedSegment, joined
 from odradek.broker.shared.tails import SEGMENT_BYTES_MAX
 from odradek.cleaner.rules.policy import (
     DirtyRange,
-    Reason,
     dirty_range,
-    reason_to_clean,
 )
 
 
-class PartialPasses(OwnModel):
+class Complete(OwnModel):
+    """Odradek's cleaner without odradek.cleaner.dirty.alone."""
+
+    may_clean_alone = False
+
+
+class PartialPasses(Complete):
     """A cleaner that has partial passes as well; a subclass decides when."""
 
     def __init__(self, log: ModelLog) -> None:
@@ -52,10 +56,6 @@ class PartialPasses(OwnModel):
             return group[0]
         return self._written(group, kept)
 
-    def _latest_of(self, segment: SealedSegment) -> Records:
-        records = segment.records
-        return records.take(self._latest[records.keys] <= records.offsets)
-
     def _note(self, segments: Sequence[SealedSegment]) -> None:
         for one in segments:
             self._latest[one.records.keys] = one.records.offsets
@@ -67,33 +67,6 @@ class PartialPasses(OwnModel):
     def _dirty(self, dirty: DirtyRange) -> list[SealedSegment]:
         first, end = dirty.first_dirty_offset, dirty.first_uncleanable_offset
         return [one for one in self.log.segments if first <= one.base_offset < end]
-
-
-class DirtyFirst(PartialPasses):
-    """When the ratio asks, clean the dirty section alone if little of it stays.
-
-    A partial pass writes the bytes that stay, a full one those and the clean part. It pays if they
-    are at most half of those for which the ratio would ask again.
-    """
-
-    share: ClassVar[float] = 0.5
-
-    def run(self, now_ms: int) -> None:
-        """Clean the dirty section alone, or all."""
-        facts = self.log.facts()
-        dirty = dirty_range(facts, self.log.checkpoint, now_ms, self.horizon_ms())
-        if reason_to_clean(facts, dirty) is Reason.DIRTY:
-            segments = self._dirty(dirty)
-            self._note(segments)
-            kept_bytes = sum(self._latest_of(one).bytes(self.log.sizes) for one in segments)
-            ratio = self.log.config.min_cleanable_dirty_ratio
-            pays = kept_bytes <= self.share * dirty.clean_bytes * ratio / (1 - ratio)
-            if pays:
-                self._merge(segments)
-            self._forget(segments)
-            if pays:
-                return
-        super().run(now_ms)
 
 
 class Tiers(PartialPasses):
@@ -122,7 +95,7 @@ class Tiers(PartialPasses):
         return last if len(last) == self.count and len(classes) == 1 else []
 
 
-class LargerRuns(OwnModel):
+class LargerRuns(Complete):
     """Wait until 64 MiB are dirty, or the first of it is as old as segment.ms."""
 
     def due_ms(self, now_ms: int) -> int | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from odradek.cleaner.rules.policy import (
     clean_range,
     dirty_range,
     group_segments,
+    pays_alone,
     reason_to_clean,
     split_settled,
 )
@@ -143,10 +145,14 @@ class ModelLog:
         # The active segment has a record: appends are steady.
         return LogFacts("year", 0, self.config, 0, end + 1, end + 1, end + 1, segments)
 
-    def groups(self, end_offset: int) -> list[range]:
-        """Group the segments below an offset as Kafka does."""
+    def groups(self, end_offset: int, start_offset: int = 0) -> list[range]:
+        """Group the segments between offsets as Kafka does."""
         return group_segments(
-            [self._sizes_of(one) for one in self.segments if one.base_offset < end_offset],
+            [
+                self._sizes_of(one)
+                for one in self.segments
+                if start_offset <= one.base_offset < end_offset
+            ],
             log_bytes_max=segment_bytes_max(self.config),
             index_bytes_max=self.config.segment_index_bytes,
             end_offset=end_offset,
@@ -194,9 +200,9 @@ class KafkaModel:
         if reason is Reason.EXPIRED:
             self.work.expiry_runs += 1
             dirty = clean_range(facts, dirty)
-        self._clean(dirty, now_ms)
+        self._clean(dirty, now_ms, reason)
 
-    def _clean(self, dirty: DirtyRange, now_ms: int) -> None:
+    def _clean(self, dirty: DirtyRange, now_ms: int, reason: Reason) -> None:
         log, end = self.log, dirty.first_uncleanable_offset
         segments = [one for one in log.segments if one.base_offset < end]
         keys = self._index(segments, dirty.first_dirty_offset)
@@ -260,6 +266,8 @@ class KafkaModel:
 class OwnModel(KafkaModel):
     """Odradek's cleaner."""
 
+    may_clean_alone: ClassVar[bool] = True
+
     def horizon_ms(self) -> int | None:
         """Return when the first tombstone of the clean part expires."""
         clean = self.log.checkpoint or 0
@@ -282,6 +290,45 @@ class OwnModel(KafkaModel):
             kept.horizons, first.records.horizons
         )
         return [first] if not others and is_same else [self._written(group, kept)]
+
+    def _clean(self, dirty: DirtyRange, now_ms: int, reason: Reason) -> None:
+        alone = self.may_clean_alone and reason is Reason.DIRTY
+        if not (alone and self._clean_alone(dirty)):
+            super()._clean(dirty, now_ms, reason)
+
+    def _clean_alone(self, dirty: DirtyRange) -> bool:
+        """Clean the dirty section without the clean one, if that pays."""
+        log, start, end = self.log, dirty.first_dirty_offset, dirty.first_uncleanable_offset
+        first = sum(one.base_offset < start for one in log.segments)
+        segments = [one for one in log.segments[first:] if one.base_offset < end]
+        keys = self._index(segments, start)
+        count = sum(len(one.records.keys) for one in segments)
+        kept = sum(len(self._latest_of(one).keys) for one in segments)
+        size_bytes = sum(one.size_bytes for one in segments)
+        kept_bytes = round(kept / max(count, 1) * size_bytes)
+        pays = pays_alone(dirty, kept_bytes, log.config.min_cleanable_dirty_ratio)
+        if pays:
+            sizes = [one.size_bytes for one in segments]
+            made = [
+                self._rewrite_alone(segments[part.start : part.stop])
+                for group in log.groups(end, start)
+                for part in split_settled(sizes, group)
+            ]
+            log.segments[first : first + len(segments)] = made
+        else:
+            self.work.read_bytes -= size_bytes  # the index of a complete run is the same
+        self._latest[keys] = NEVER
+        return pays
+
+    def _rewrite_alone(self, group: Sequence[SealedSegment]) -> SealedSegment:
+        self.work.read_bytes += sum(one.size_bytes for one in group)
+        kept = joined([self._latest_of(one) for one in group])
+        is_same = len(group) == 1 and len(kept.offsets) == len(group[0].records.offsets)
+        return group[0] if is_same else self._written(group, kept)
+
+    def _latest_of(self, segment: SealedSegment) -> Records:
+        records = segment.records
+        return records.take(self._latest[records.keys] <= records.offsets)
 
     def _is_skipped(self, segment: SealedSegment, dirty: DirtyRange, now_ms: int) -> bool:
         if segment.base_offset >= dirty.first_dirty_offset:

@@ -66,6 +66,16 @@ class CleanerOptions:
         "times slower. Meanwhile it keeps each key of the dirty section in memory, with 130 "
         "bytes beside it.",
     )
+    odradek_cleaner_dirty_alone: bool = option(
+        "odradek.cleaner.dirty.alone",
+        default=True,
+        dynamic="cluster-wide",
+        doc="Whether a cleaning because of min.cleanable.dirty.ratio may leave the clean part of "
+        "a log alone, if so little of the dirty part remains that the ratio is reached again much "
+        "later. It writes less; older values in the clean part stay until the next complete "
+        "cleaning, which max.compaction.lag.ms always causes. With log.cleaner.verify, or with "
+        "transactions in the dirty part, cleanings are complete.",
+    )
     odradek_cleaner_spill_bytes_max: int64 = option(
         "odradek.cleaner.spill.bytes.max",
         default=16 * 1024**3,

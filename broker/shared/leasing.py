@@ -365,5 +365,6 @@ def _result(job: CleaningJob, proposal: Proposal, end_offset: int) -> CleanResul
         overdue_ms=job.dirty.overdue_ms,
         next_horizon_ms=proposal.next_horizon_ms,
         is_verified=False,
+        is_alone=False,
         **asdict(counters),
     )

@@ -23,6 +23,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from odradek.cleaner.passes.cleaning import Cleaning
 from odradek.cleaner.passes.hashing import PRIME, HashKey
 from odradek.cleaner.passes.indexing import DirtyIndex, Indexer
@@ -33,13 +35,21 @@ from odradek.cleaner.passes.stats import CleanResult, Counters
 from odradek.cleaner.passes.summary import SegmentSummary, read_summary
 from odradek.cleaner.proof.proof import Proof
 from odradek.cleaner.rules.job import CleaningJob
-from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_settled
+from odradek.cleaner.rules.policy import (
+    Reason,
+    SegmentSizes,
+    group_segments,
+    pays_alone,
+    split_settled,
+)
 from odradek.storage.errors import DiskFailure, StaleSegments
 from odradek.storage.files import FileSystem
 from odradek.storage.reading import aborted_between
 from odradek.storage.segment import INDEX, TIME_INDEX, Segment
 
 logger = logging.getLogger(__name__)
+
+_BIT_COUNTS = np.array([number.bit_count() for number in range(256)], np.uint8)
 
 Propose = Callable[[Sequence[Segment], Sequence[Segment]], None]
 
@@ -87,6 +97,7 @@ class _Run:
         self._stack = stack
         self._horizons: list[int] = []
         self._proof: Proof | None = None
+        self._is_alone = False  # the dirty section is cleaned without the clean one
 
     def clean(self) -> CleanResult:
         """Read, decide, rewrite, exchange."""
@@ -102,13 +113,37 @@ class _Run:
             filter_point=filter_point if summaries else None,
         )
         index = indexer.index_dirty()
-        skipped = self._skip(index, summaries, filter_point)
+        self._is_alone = self._can_clean_alone(index, indexer)
+        skipped = set() if self._is_alone else self._skip(index, summaries, filter_point)
         if index.has_spilled:
             clean = range(min(indexer.first + 1, len(job.segments)))
             indexer.index_clean(index, [at for at in clean if at not in skipped])
         indexed_ms = self._clock_ms()
-        self._rewrite(index, summaries, skipped, filter_point)
+        self._rewrite(index, summaries, skipped, filter_point, indexer.first)
         return self._result(index, started_ms, indexed_ms)
+
+    def _can_clean_alone(self, index: DirtyIndex, indexer: Indexer) -> bool:
+        """Return whether the dirty section is cleaned without the clean one.
+
+        Older values of its keys may stay below, so its tombstones must stay, and it stays dirty.
+        Markers and batches of transactions may belong to others below, too.
+        """
+        job, dirty = self._job, self._job.dirty
+        if (
+            job.reason is not Reason.DIRTY
+            or not job.settings.may_clean_alone
+            or job.settings.must_verify
+            or index.has_spilled
+            or indexer.has_transactions
+            or index.latest_offset + 1 < dirty.first_uncleanable_offset
+            or job.segments[indexer.first].base_offset != dirty.first_dirty_offset
+        ):
+            return False
+        counters = self._counters
+        obsolete = int(_BIT_COUNTS[index.map.obsolete.bits].sum())
+        share = 1 - obsolete / max(counters.indexed_records, 1)
+        kept_bytes = round(share * counters.indexed_bytes)
+        return pays_alone(dirty, kept_bytes, job.config.min_cleanable_dirty_ratio)
 
     def _read_summaries(self) -> Mapping[int, SegmentSummary]:
         """Return the summaries of the completely clean segments, by their places."""
@@ -149,6 +184,7 @@ class _Run:
         summaries: Mapping[int, SegmentSummary],
         skipped: set[int],
         filter_point: int,
+        first_dirty: int,
     ) -> None:
         job = self._job
         end_offset = index.latest_offset + 1
@@ -157,7 +193,11 @@ class _Run:
             self._make_durable(end_offset)
         ends = [s.base_offset for s in job.segments[1:]] + [job.dirty.first_uncleanable_offset]
         rewriter = Rewriter(
-            self._cleaning, index, filter_point=filter_point, is_dry=self._propose is None
+            self._cleaning,
+            index,
+            filter_point=filter_point,
+            is_dry=self._propose is None,
+            keeps_tombstones=self._is_alone,
         )
         if job.settings.must_verify and self._propose is not None:
             self._proof = Proof(
@@ -167,16 +207,17 @@ class _Run:
                 end_offset=end_offset,
                 before_io=self._before_io,
             )
-        for group in self._groups(segments):
+        for group in self._groups(segments, first_dirty if self._is_alone else 0):
             if len(group) == 1 and group.start in skipped:
                 self._pass_over(segments[group.start], summaries[group.start])
                 continue
             old = segments[group.start : group.stop]
             end = ends[group.stop - 1]
             rewritten = rewriter.rewrite(group, end)
-            if end <= end_offset and rewritten.summary.next_horizon_ms is not None:
+            is_clean = end <= end_offset and not self._is_alone
+            if is_clean and rewritten.summary.next_horizon_ms is not None:
                 self._horizons.append(rewritten.summary.next_horizon_ms)
-            self._settle(old, rewritten, is_clean=end <= end_offset)
+            self._settle(old, rewritten, is_clean=is_clean)
 
     def _make_durable(self, end_offset: int) -> None:
         """Sync the batches because of which records are dropped.
@@ -191,8 +232,9 @@ class _Run:
             if segment.base_offset < max(end_offset, last_offset + 1) and not segment.is_durable:
                 segment.sync_batches()
 
-    def _groups(self, segments: Sequence[Segment]) -> list[range]:
-        sizes = [_sizes(self._fs, segment) for segment in segments]
+    def _groups(self, segments: Sequence[Segment], first: int) -> list[range]:
+        """Group the segments from a place on that become one each."""
+        sizes = [_sizes(self._fs, segment) for segment in segments[first:]]
         log_bytes = [one.log_bytes for one in sizes]
         groups = group_segments(
             sizes,
@@ -200,7 +242,8 @@ class _Run:
             index_bytes_max=self._job.config.segment_index_bytes,
             end_offset=self._job.dirty.first_uncleanable_offset,
         )
-        return [part for group in groups for part in split_settled(log_bytes, group)]
+        parts = (part for group in groups for part in split_settled(log_bytes, group))
+        return [range(first + part.start, first + part.stop) for part in parts]
 
     def _pass_over(self, segment: Segment, summary: SegmentSummary) -> None:
         if self._proof is not None:
@@ -259,7 +302,9 @@ class _Run:
             partition=job.partition,
             reason=job.reason,
             first_dirty_offset=job.dirty.first_dirty_offset,
-            end_offset=index.latest_offset + 1,
+            end_offset=(
+                job.dirty.first_dirty_offset if self._is_alone else index.latest_offset + 1
+            ),
             first_uncleanable_offset=job.dirty.first_uncleanable_offset,
             started_ms=started_ms,
             # Not negative when the clock was set back.
@@ -272,6 +317,7 @@ class _Run:
             overdue_ms=job.dirty.overdue_ms,
             next_horizon_ms=min(self._horizons, default=None),
             is_verified=self._proof is not None,
+            is_alone=self._is_alone,
             **dataclasses.asdict(self._counters),
         )
 

@@ -125,6 +125,7 @@ class Indexer:
         self._filter_parts: list[Words] | None = None
         self._cut: _CutBatch | None = None
         self.transactions = CleanedTransactions()
+        self.has_transactions = False  # batches of transactions, or markers
 
     def index_dirty(self) -> DirtyIndex:
         """Read the cleanable range, or as much of it as memory and temporary files allow.
@@ -375,6 +376,7 @@ class Indexer:
         attributes = batches[:, ATTRIBUTES]
         verdicts[numbers == NO_ORDINAL] = _ANY_VERDICT
         for row in np.flatnonzero(attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
+            self.has_transactions = True
             bits, producer_id, last_offset = (
                 int(batches[row, column]) for column in (ATTRIBUTES, PRODUCER_ID, LAST_OFFSET)
             )

@@ -88,10 +88,12 @@ class Rewriter:
         filter_point: int,
         is_dry: bool,
         transactions: CleanedTransactions | None = None,
+        keeps_tombstones: bool = False,
     ) -> None:
         """A dry run writes nothing, and creates no segments.
 
-        `transactions` knows those that began before the first group, if it is not the log's.
+        `transactions` knows those that began before the first group, if it is not the log's. With
+        `keeps_tombstones` they stay as they are, since records before the groups may be older.
         """
         self._job, self._fs, self._aborted = cleaning.job, cleaning.fs, cleaning.aborted
         self._counters, self._before_io = cleaning.counters, cleaning.before_io
@@ -100,7 +102,11 @@ class Rewriter:
         job = self._job
         horizon_ms = job.now_ms + job.config.delete_retention_ms
         # As in Kafka: a horizon beyond the largest timestamp is not set yet.
-        self._horizon_ms = horizon_ms if horizon_ms <= INT64_MAX else -1
+        has_horizon = horizon_ms <= INT64_MAX and not keeps_tombstones
+        self._horizon_ms = horizon_ms if has_horizon else -1
+        # No tombstone has expired at the begin of time.
+        self._now_ms = -INT64_MAX if keeps_tombstones else job.now_ms
+        self._keeps_tombstones = keeps_tombstones
         last_offsets = [p.last_data_offset for p in job.producers.values()]
         self._producers_last = np.array([o for o in last_offsets if o is not None], np.int64)
         self._positions = np.empty(0, np.int64)
@@ -220,7 +226,8 @@ class Rewriter:
             special |= np.isin(batches[:, LAST_OFFSET], self._producers_last)
         for row in np.flatnonzero(special).tolist():
             verdicts[row] = self._bits(self._judge_batch(chunk, row), chunk, row)
-        if chunk.is_converted and segment.modified_ms <= self._legacy_horizon_ms:
+        is_expired = not self._keeps_tombstones and segment.modified_ms <= self._legacy_horizon_ms
+        if chunk.is_converted and is_expired:
             verdicts |= EXPIRED
         return verdicts
 
@@ -278,7 +285,7 @@ class Rewriter:
             piece.batches,
             piece.verdicts,
             ordinals[piece.first_row : piece.first_row + len(piece.batches)],
-            self._job.now_ms,
+            self._now_ms,
             self._positions,
             self._fates,
         )

@@ -76,6 +76,8 @@ class CleanResult:
     overdue_ms: int
     next_horizon_ms: int | None  # when the first remaining tombstone or marker may go
     is_verified: bool  # log.cleaner.verify has proved the output
+    # Only the dirty section was cleaned: it stays dirty, and its tombstones are as they were.
+    is_alone: bool
 
     @property
     def reclaimed_bytes(self) -> int:
@@ -85,7 +87,7 @@ class CleanResult:
     @property
     def is_partial(self) -> bool:
         """Whether the map was full before the end of the cleanable range."""
-        return self.end_offset < self.first_uncleanable_offset
+        return self.end_offset < self.first_uncleanable_offset and not self.is_alone
 
 
 def report(result: CleanResult, thread: int | str) -> str:
@@ -126,6 +128,8 @@ def report(result: CleanResult, thread: int | str) -> str:
         f"{result.removed_aborted_batches:,} aborted batches, "
         f"{result.invalid_records:,} invalid messages",
     ]
+    if result.is_alone:
+        lines.append("Cleaned the dirty section alone: the clean one would have cost more")
     return "\n\t".join(lines)
 
 

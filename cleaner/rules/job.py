@@ -35,6 +35,7 @@ class CleanerSettings:
     chunk_bytes: int
     spill_bytes_max: int
     must_verify: bool
+    may_clean_alone: bool = False  # the dirty section, if that pays
 
     @classmethod
     def of(cls, config: BrokerConfig) -> CleanerSettings:
@@ -46,6 +47,7 @@ class CleanerSettings:
             max(config.log_cleaner_io_buffer_size // threads // 2, _CHUNK_BYTES_MIN),
             config.odradek_cleaner_spill_bytes_max // threads,
             config.log_cleaner_verify,
+            config.odradek_cleaner_dirty_alone,
         )
 
 

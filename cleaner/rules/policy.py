@@ -151,6 +151,18 @@ def reason_to_clean(log: LogFacts, dirty: DirtyRange) -> Reason | None:
     return Reason.EXPIRED if dirty.expired_ms is not None else None
 
 
+def pays_alone(dirty: DirtyRange, kept_bytes: int, ratio: float) -> bool:
+    """Return whether it pays to clean the dirty section alone, of which some bytes are kept.
+
+    `ratio` is min.cleanable.dirty.ratio, the reason of the run. A full run writes the clean
+    section as well. It is put off for long enough if the kept bytes are at most half of those for
+    which the ratio asks again. `bench/year.py` compares the costs. If nothing is obsolete, the
+    ratio asks still, and it does not pay: so a complete run follows one that was in vain.
+    """
+    is_little = 2 * kept_bytes * (1 - ratio) <= dirty.clean_bytes * ratio
+    return dirty.clean_bytes > 0 and is_little
+
+
 def urgency(dirty: DirtyRange, reason: Reason | None = None) -> tuple[bool, int, float, int]:
     """Return the sort key of cleanable logs: overdue logs first, then the filthiest.
 

@@ -229,7 +229,8 @@ class Progress:
         self._quarantine.release(key)
         if not running.must_stop:
             running.offsets.cleaner_offsets[key] = result.end_offset
-            self.horizons[key] = result.next_horizon_ms
+            if not result.is_alone:
+                self.horizons[key] = result.next_horizon_ms
 
     def note_horizon(self, candidate: Candidate) -> None:
         """Note the horizon of tombstones and markers that an inspection has found."""

@@ -18,6 +18,7 @@ from odradek.config.topic import TopicConfig
 from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch
 from odradek.storage.segment import LOG
 from tests.cleaner.kafka_cleaner import MEMORY, Cleaned, KafkaCleaner, KafkaLog
+from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import COMPACT, World
 
 # A timestamp's delta takes one byte, and up to six once it counts from a delete horizon up to a
@@ -43,14 +44,17 @@ def test_no_pattern_makes_it_write_more_than_kafkas_cleaner(pattern: str, shared
     assert kafkas.work.runs > 0
     assert ours.produced_bytes == kafkas.produced_bytes
     assert ours.work.written_bytes <= kafkas.work.written_bytes
-    assert ours.work.read_bytes <= kafkas.work.read_bytes
-    assert ours.log_bytes == kafkas.log_bytes
+    # The dirty part may be as large as the clean one before the ratio of 0.5 asks.
+    assert ours.log_bytes <= 2 * kafkas.log_bytes
 
 
 @pytest.mark.slow
-def test_old_articles_without_updates_are_not_written_again() -> None:
+@pytest.mark.parametrize("pattern", ["articles", "closed"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_few_updates_over_many_old_keys_cost_half(pattern: str, shared: bool) -> None:
     kafkas, ours = (
-        simulate("closed", cleaner, config=TopicConfig()) for cleaner in ("kafka", "odradek")
+        simulate(pattern, cleaner, config=TopicConfig(), shared=shared)
+        for cleaner in ("kafka", "odradek")
     )
     assert 2 * ours.work.written_bytes <= kafkas.work.written_bytes
 
@@ -58,13 +62,13 @@ def test_old_articles_without_updates_are_not_written_again() -> None:
 def test_it_prints_a_row_for_each_pattern_and_cleaner(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ["--days", "30", "--scale", "0.01", "--cleaners", "kafka", "dirty-first", "tiers"]
+    options = ["--days", "30", "--scale", "0.01", "--cleaners", "kafka", "complete", "tiers"]
     assert main(["articles", "sessions", *options]) == 0
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split(" | ")[0:2] for row in rows] == [
         [f"| {pattern}", cleaner]
         for pattern in ("articles", "sessions")
-        for cleaner in ("kafka", "dirty-first", "tiers")
+        for cleaner in ("kafka", "complete", "tiers")
     ]
 
 
@@ -120,8 +124,11 @@ def _record_bytes(value: bytes | None) -> int:
 class HeldToOurs(OwnModel):
     """The model beside Odradek's cleaner, on a log of files."""
 
-    def __init__(self, log: ModelLog, world: World, scribe: Scribe) -> None:
+    def __init__(self, log: ModelLog, world: World, scribe: Scribe, *, alone: bool) -> None:
         super().__init__(log)
+        self.may_clean_alone = alone  # type: ignore[misc]
+        self._settings = replace(SETTINGS, may_clean_alone=alone)
+        self.alone_runs = 0
         self.world, self._scribe = world, scribe
         self._horizons: Horizons = {}
 
@@ -135,12 +142,14 @@ class HeldToOurs(OwnModel):
 
     def run(self, now_ms: int) -> None:
         """Run both, and compare."""
-        before = replace(self.work)
+        before, tolerance = replace(self.work), tolerance_bytes(self.log)
         super().run(now_ms)
         self.world.now_ms = START_MS + now_ms
-        result = self.world.clean(horizons=self._horizons)
+        result = self.world.clean(self._settings, horizons=self._horizons)
         assert result is not None
-        tolerance = tolerance_bytes(self.log)
+        self.alone_runs += result.is_alone
+        # It has read segments as they were before.
+        tolerance = max(tolerance, tolerance_bytes(self.log))
         read = result.indexed_bytes + result.read_bytes
         assert read == pytest.approx(self.work.read_bytes - before.read_bytes, abs=2 * tolerance)
         written = self.work.written_bytes - before.written_bytes
@@ -201,8 +210,9 @@ def load_of(
     ("pattern", "scale"),
     [("articles", 0.04), ("closed", 0.04), ("zipf", 0.02), ("sessions", 0.01)],
 )
+@pytest.mark.parametrize("alone", [False, True])
 def test_our_cleaner_reads_and_writes_as_computed(
-    pattern: str, scale: float, tmp_path: Path
+    pattern: str, scale: float, tmp_path: Path, alone: bool
 ) -> None:
     sizes, key_count, sealed = load_of(pattern, scale)
     # Sessions are cleaned every few days, and in between for their tombstones.
@@ -211,10 +221,13 @@ def test_our_cleaner_reads_and_writes_as_computed(
     config = config if has_deletes else CONFIG
     world = World(tmp_path, config)
     log = ModelLog(sizes, config, key_count)
-    model = HeldToOurs(log, world, Scribe(sizes, [segment for _, segment in sealed]))
+    scribe = Scribe(sizes, [segment for _, segment in sealed])
+    model = HeldToOurs(log, world, scribe, alone=alone)
     play(model, sealed, 0, DAYS * DAY_MS)
     assert model.work.runs > 2
     assert (model.work.expiry_runs > 0) == (tolerance_bytes(log) > 0) == has_deletes
+    if pattern in ("articles", "closed"):
+        assert (model.alone_runs > 0) == alone
 
 
 @pytest.mark.kafka
