@@ -271,7 +271,10 @@ class Leasing:
             tail.cleaner_offset = end
         try:
             for segments, row in pairs:
-                log.replace_segments(segments, [self._segment(log, row)], self._now_ms())
+                # Retention may have deleted some, or all of them, while the catalog answered.
+                present = [one for one in segments if one in log.segments]
+                if present:
+                    log.replace_segments(present, [self._segment(log, row)], self._now_ms())
                 await asyncio.sleep(0)  # a step takes a millisecond
         except StorageError as error:  # the catalog has them all the same
             self._uploads.fail(log, error)

@@ -161,9 +161,12 @@ class Scheduler:
     ) -> Exchange:
         """Begin to exchange segments; raises StaleSegments when the log has changed.
 
-        If the catalog has exchanged them, the log follows, though its cleaning was aborted since.
+        If the catalog has exchanged them, the log follows, though its cleaning was aborted since,
+        or retention has deleted some of them.
         """
-        if running.must_stop and not is_stored:
+        if is_stored:
+            old = [one for one in old if one in running.log.segments] or old
+        elif running.must_stop:
             raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
         return running.log.begin_exchange(old, new, self._clock_ms())
 

@@ -25,6 +25,7 @@ from odradek.protocol.messages.delete_records import (
 )
 from odradek.storage.errors import BucketFailure, StorageError
 from odradek.storage.log import Log
+from tests.broker.cleaning import alter_topic
 from tests.broker.live import PATIENCE_S, client, create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere
 from tests.broker.test_shared_topics import (
@@ -395,6 +396,45 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
         assert {key: value for _, key, value in await records(one)} == {
             b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
         }
+
+
+@on_uvloop
+async def test_retention_beside_the_exchange_of_cleaned_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention deletes segments that the catalog has exchanged, and the log has not."""
+    exchange, loop = segment_rows.exchange_segments, asyncio.get_running_loop()
+    configs = {
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.01",
+        "retention.ms": "-1",
+    }
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        deleted: list[int] = []
+
+        async def delete() -> None:
+            deleted.append(log.delete_segments(1, 0))
+
+        def exchange_and_delete(*args: Any, **options: Any) -> None:
+            exchange(*args, **options)
+            if len(options["old"]) > 1 and not deleted:
+                asyncio.run_coroutine_threadsafe(delete(), loop).result()
+
+        monkeypatch.setattr(exchanging, "exchange_segments", exchange_and_delete)
+        await begin([one], configs)
+        log = log_of(one)
+        one.cleaner.pause("t", 0)
+        for at in range(80):
+            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        async with client(one) as there:  # several segments become one
+            await alter_topic(there, "t", {"internal.segment.bytes": "100000"})
+        one.cleaner.resume("t", 0)
+        await until(lambda: log.is_closed or (deleted and log.size_bytes < 4000))
+        assert not log.is_closed
+        assert {key: value for _, key, value in await records(one)} == {
+            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
+        }
+        assert (await produce(one, keyed(b"k", b"v"))).base_offset == 80
 
 
 @on_uvloop
