@@ -109,7 +109,7 @@ class _Round:
 
     def clean(self, partitions: Sequence[Partition]) -> list[Partition]:
         """Clean partitions; return those that changed meanwhile, to be cleaned again."""
-        refused = self._leases.take(partitions)
+        refused = self._take(partitions)
         for key in refused:
             self._fail(key, "another job cleans it, or it is no shared partition any more")
         again: list[Partition] = []
@@ -118,6 +118,17 @@ class _Round:
             again += self._clean(logs)
         self._leases.give_back(set(partitions) - refused)
         return again
+
+    def _take(self, partitions: Sequence[Partition]) -> set[Partition]:
+        """Take leases, once those of a job that was killed have ended; return those refused."""
+        end_s, refused = time.monotonic() + _PATIENCE_S, self._leases.take(partitions)
+        if refused:
+            names = ", ".join(sorted(self._names[key] for key in refused))
+            self._say(f"waits for the leases of another job: {names}")
+        while refused and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+            refused = self._leases.take(refused)
+        return refused
 
     def _granted(self, waiting: set[Partition]) -> list[LeasedLog]:
         """Wait until the leaders have granted leases, or refused them."""

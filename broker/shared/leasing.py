@@ -26,10 +26,12 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
+    NotLed,
     SegmentRow,
     exchange_segments,
     note_cleaner_offsets,
 )
+from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
@@ -167,6 +169,8 @@ class Leasing:
                 await self._grant(lease, log)
             elif lease.has_proposal:
                 await self._accept(lease, granted)
+        except (SessionClosed, NotLed) as error:  # the next leader serves it
+            logger.info("did not serve the lease of job=%s: %s", lease.job, error)
         except (Refused, StorageError, ObjectStoreError) as error:
             refusal = str(error)
             await self._uploads.changes.commit(lambda to, _: _answer(to, lease, refusal))

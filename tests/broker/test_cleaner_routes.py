@@ -96,7 +96,14 @@ async def test_a_dirty_log_is_next_until_it_is_cleaned(tmp_path: Path) -> None:
         assert found["verdict"] == "NOT" and "paused" in found["sentence"]
         refused = (await post(broker, "/api/cleaner/run?topic=prices"))["outcomes"][0]
         assert refused["outcome"] == "REFUSED"
+        await broker.cleaner.lease("prices", 0, "a-job")
         broker.cleaner.resume("prices", 0)
+        found = await get(broker, path)
+        assert found["verdict"] == "NOT"
+        assert "the job a-job of odradek pipeline clean cleans it" in found["sentence"]
+        refused = (await post(broker, "/api/cleaner/run?topic=prices"))["outcomes"][0]
+        assert refused["outcome"] == "REFUSED" and "a-job" in refused["because"]
+        broker.cleaner.end_lease("prices", 0)
         await until(lambda: broker.cleaner.status().last_results)
         assert (await get(broker, path))["verdict"] == "NOT"
         (run,) = (await get(broker, "/api/cleaner/history?topic=prices&partition=0"))["runs"]
