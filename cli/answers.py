@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 Value = str | int | float | bool | None
 
@@ -35,6 +35,7 @@ class Result(TypedDict):
     map_bytes: int
     spilled_bytes: int
     spill_count: int
+    is_alone: NotRequired[bool]  # of the dirty part alone; older brokers lack it
 
 
 class AtMost(TypedDict):

@@ -77,7 +77,8 @@ def _row(one: Run, now_ms: int) -> list[str]:
     result = one["result"]
     return [
         ended,
-        REASONS.get(result["reason"], result["reason"]),
+        REASONS.get(result["reason"], result["reason"])
+        + (", alone" if result.get("is_alone") else ""),
         f"{result['end_offset']:,}",
         words.size(result["start_bytes"]),
         words.size(result["end_bytes"]),

@@ -20,8 +20,10 @@ from bench.processes import ROOT
 from odradek.broker.composition import Broker
 from odradek.cli import words
 from odradek.cli.main import main
+from odradek.storage.log import Log
 from odradek.storage.segment import LOG
-from tests.broker.live import append, batch, create, live, on_uvloop
+from tests.broker.cleaning import alter_topic
+from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.web import SETTINGS
 from tests.cli.answering import answering
@@ -69,6 +71,28 @@ async def test_the_way_of_a_cleaning_from_plan_to_history(tmp_path: Path) -> Non
         assert "There is nothing to clean in 1 compacted log." in await shown(broker, "plan")
         assert "there was nothing to clean" in await shown(broker, "run", "prices")
         assert "clicks is not compacted" in await shown(broker, "plan", "clicks")
+
+
+@on_uvloop
+async def test_a_run_of_the_dirty_part_alone_is_shown(tmp_path: Path) -> None:
+    async with live(tmp_path, {**SETTINGS, "log.cleaner.backoff.ms": "50"}) as broker:
+        log = (await create(broker, "prices", 1, LAZY)).partitions[0]
+        assert isinstance(log, Log)
+        now_ms = broker.clock.now_ms()
+        for at in range(40):
+            append(log, batch(b"old" * 100, timestamp=now_ms, key=b"%d" % at), now_ms=now_ms)
+        log.roll(now_ms)
+        await shown(broker, "run", "prices")
+        for _ in range(100):
+            append(log, batch(b"new" * 100, timestamp=now_ms, key=b"7"), now_ms=now_ms)
+        log.roll(now_ms)
+        async with client(broker) as there:
+            await alter_topic(there, "prices", {"min.cleanable.dirty.ratio": "0.5"})
+        await until(lambda: len(broker.cleaner.scheduler.runs.runs(log)) > 1)
+        history = await shown(broker, "history", "prices", "0")
+        assert re.search(r"ago +dirty, alone +40 .* 99 ", history)
+        why = await shown(broker, "why", "prices", "0")
+        assert re.search(r"no +min\.cleanable\.dirty\.ratio", why)
 
 
 @on_uvloop
