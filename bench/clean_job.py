@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bench.clients import create_topic
-from bench.processes import OdradekProcess
+from bench.processes import OdradekProcess, wait_for
 from bench.segments import place
 from bench.shared.stage import running
 from odradek.pipeline.segment_source import read_segments
@@ -35,6 +35,9 @@ from odradek.pipeline.session import SessionOptions, open_session
 
 _LOOK_S = 0.2
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+_UNSTORED = re.compile(r"^odradek_wal_unstored_bytes (\S+)", re.MULTILINE)
+# The WAL has up to 256 MiB of the logs before these are stored.
+_SETTLED_BYTES = 300e6
 # No cleaner begins by itself.
 _CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
 
@@ -61,6 +64,17 @@ def fill(broker: OdradekProcess, topics: list[str], given: argparse.Namespace) -
                     producer.poll(0.1)
     producer.flush(600)
     return count
+
+
+def settle(broker: OdradekProcess) -> None:
+    """Wait until the bucket has most of the topics' segments."""
+
+    def is_stored() -> bool:
+        with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as page:  # nosec B310
+            found = _UNSTORED.search(page.read().decode())
+        return found is not None and float(found[1]) < _SETTLED_BYTES
+
+    wait_for(is_stored, "the segments are stored")
 
 
 class Memory:
@@ -148,6 +162,7 @@ def main() -> None:
     ) as stage:
         broker = stage.brokers[0]
         count = fill(broker, topics, given)
+        settle(broker)
         megabytes = count * (given.size + 24) / 1e6
         print(f"{count:,} records, {megabytes:,.0f} MB, in each of {topics}", flush=True)
         took_s, memory_bytes = clean_by_job(broker, "by-job", given.cores)

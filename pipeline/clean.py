@@ -32,8 +32,9 @@ from odradek.pipeline.segment_selection import parse_options
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.shared_segments import place_of
 
-# Leases that are taken at once, and the bytes that are cleaned together.
-_LEASES, _WAVE_BYTES = 64, 16 << 30
+# Leases that are taken at once, and the bytes that are cleaned together, for each core.
+_LEASES, _WAVE_BYTES = 16, 4 << 30
+_CORES_MIN = 4
 _LOOK_S = 0.5
 # A leader looks for leases each second, unless it is very busy, or there is none.
 _PATIENCE_S = 60.0
@@ -60,13 +61,14 @@ def clean_topics(
     Raises PipelineError if the catalog cannot be read or changed.
     """
     outcomes = Outcomes()
+    count = _LEASES * _cores(spark)
     try:
         with Leases(place) as leases:
             waiting = sorted(names, key=lambda key: names[key])
             for _ in range(_TRIES):
                 again: list[Partition] = []
                 while waiting:
-                    some, waiting = waiting[:_LEASES], waiting[_LEASES:]
+                    some, waiting = waiting[:count], waiting[count:]
                     again += _Round(spark, place, leases, names, outcomes, say).clean(some)
                 waiting = again
             for key in waiting:
@@ -105,6 +107,7 @@ class _Round:
         say: Callable[[str], None],
     ) -> None:
         self._spark, self._place, self._leases = spark, place, leases
+        self._wave_bytes = _WAVE_BYTES * _cores(spark)
         self._names, self._outcomes, self._say = names, outcomes, say
 
     def clean(self, partitions: Sequence[Partition]) -> list[Partition]:
@@ -114,7 +117,7 @@ class _Round:
             self._fail(key, "another job cleans it, or it is no shared partition any more")
         again: list[Partition] = []
         granted = self._granted(set(partitions) - refused)
-        for logs in _waves(granted):
+        for logs in _waves(granted, self._wave_bytes):
             again += self._clean(logs)
         self._leases.give_back(set(partitions) - refused)
         return again
@@ -208,11 +211,15 @@ class _Round:
         self._say(f"{name}: FAILED: {reason}")
 
 
-def _waves(logs: Sequence[LeasedLog]) -> Iterator[list[LeasedLog]]:
+def _cores(spark: SparkSession) -> int:
+    return max(spark.sparkContext.defaultParallelism, _CORES_MIN)
+
+
+def _waves(logs: Sequence[LeasedLog], bytes_max: int) -> Iterator[list[LeasedLog]]:
     """Yield logs that are cleaned together."""
     wave: list[LeasedLog] = []
     for log in logs:
-        if wave and sum(one.size_bytes for one in wave) + log.size_bytes > _WAVE_BYTES:
+        if wave and sum(one.size_bytes for one in wave) + log.size_bytes > bytes_max:
             yield wave
             wave = []
         wave.append(log)

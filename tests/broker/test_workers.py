@@ -250,9 +250,9 @@ def test_a_worker_is_drained_and_gets_its_share_back(start: Callable[..., Worker
     assert "on the way" in commands.shown("cluster", "rebalance", *url)
     wait_until(lambda: Counter(leaders(broker, "t").values()) == {1: 3, 2: 3}, "both lead")
     wait_until(
-        lambda: commands.document("cluster", "rebalance", *url)["moves"] == 0, "all have moved"
+        lambda: "Nothing has to move" in commands.shown("cluster", "rebalance", *url),
+        "all have moved",  # a worker that stalls loses its partitions, and gets them back
     )
-    assert "Nothing has to move" in commands.shown("cluster", "rebalance", *url)
     assert is_all_there(broker, sender, "t", 6)
 
 
