@@ -135,7 +135,7 @@ class _Round:
 
     def _granted(self, waiting: set[Partition]) -> list[LeasedLog]:
         """Wait until the leaders have granted leases, or refused them."""
-        end_s, found = time.monotonic() + _PATIENCE_S, []
+        end_s, granted = time.monotonic() + _PATIENCE_S, set[Partition]()
         while waiting and time.monotonic() < end_s:
             standing = self._leases.standing()
             for key in list(waiting):
@@ -145,14 +145,17 @@ class _Round:
                     self._outcomes.unchanged[self._names[key]] = standing.answers[key]
                     self._say(f"{self._names[key]}: {standing.answers[key]}")
                 elif key in standing.granted:
-                    found.append(standing.granted[key])
+                    granted.add(key)
                 else:
                     continue
                 waiting.discard(key)
             time.sleep(_LOOK_S if waiting else 0)
         for key in waiting:
             self._fail(key, "no broker that leads it has answered: start its brokers")
-        return sorted(found, key=lambda log: self._names[log.partition])
+        logs = self._leases.logs(granted)
+        for key in granted - {log.partition for log in logs}:
+            self._fail(key, "it was deleted")
+        return sorted(logs, key=lambda log: self._names[log.partition])
 
     def _clean(self, logs: Sequence[LeasedLog]) -> list[Partition]:
         from odradek.pipeline.cleaning import clean_logs
@@ -196,7 +199,7 @@ class _Round:
                 if key in standing.answers:
                     found[key] = standing.answers[key]
                 elif key in standing.granted:
-                    session = standing.granted[key].session
+                    session = standing.granted[key]
                     if sessions.setdefault(key, session) == session:
                         continue
                 elif key not in standing.lost:

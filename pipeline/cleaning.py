@@ -19,7 +19,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -94,8 +94,7 @@ def clean_logs(
     wave = Wave(place, tuple(logs), parts, draw_key())
     sent = spark.sparkContext.broadcast(wave)
     begun_s = time.monotonic()
-    facts: dict[int, PartFacts | str] = {}
-    latest = _find_latest(spark, wave, sent, facts)
+    latest, facts = _find_latest(spark, wave, sent)
     try:
         index_ms = round(1000 * (time.monotonic() - begun_s))
         failures = {parts[number][0]: one for number, one in facts.items() if isinstance(one, str)}
@@ -141,11 +140,11 @@ def _plan(
 
 
 def _find_latest(
-    spark: SparkSession, wave: Wave, sent: Broadcast[Wave], facts: dict[int, PartFacts | str]
-) -> DataFrame:
+    spark: SparkSession, wave: Wave, sent: Broadcast[Wave]
+) -> tuple[DataFrame, dict[int, PartFacts | str]]:
     """Return the parts and ordinals of the latest records, by part, kept on the disks.
 
-    Fills in the facts of the parts, or the reasons why they cannot be read.
+    Returns also the facts of the parts, or the reasons why they cannot be read.
     """
     tasks = list(_tasks(wave))
     found: Accumulator[dict[int, PartFacts | str]] = spark.sparkContext.accumulator(
@@ -171,8 +170,7 @@ def _find_latest(
         .persist(StorageLevel.DISK_ONLY)
     )
     latest.count()
-    facts.update(found.value)
-    return latest
+    return latest, found.value
 
 
 def _tasks(wave: Wave) -> Iterator[list[int]]:
@@ -257,9 +255,10 @@ def _rewrite(
         at, part = wave.parts[number]
         proposal = failure = None
         try:
-            how = replace(how, latest=ordinals)
             store = open_store(wave.place.store)
-            proposal = rewrite(store, wave.logs[at], part, how, first + count).encode()
+            proposal = rewrite(
+                store, wave.logs[at], part, how, ordinals, first + count
+            ).encode()
         except _FAILURES as error:
             failure = str(error)
         yield pa.RecordBatch.from_arrays(

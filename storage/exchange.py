@@ -170,6 +170,12 @@ class Exchange:
         self._is_over = True
 
 
+def still_present(old: Sequence[Segment], segments: Sequence[Segment]) -> list[Segment]:
+    """Return those of some segments that a log still has: retention may have deleted others."""
+    there = set(segments)
+    return [one for one in old if one in there]
+
+
 def carry_out(
     sync: Callable[[], None], step: Callable[[], bool], undo: Callable[[], None]
 ) -> None:

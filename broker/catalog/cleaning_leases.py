@@ -58,8 +58,15 @@ class OwnLease(NamedTuple):
 
     partition: Partition
     session: int
-    terms: bytes | None
     answer: str | None
+
+
+class GrantedTerms(NamedTuple):
+    """A granted lease, with the terms that its leader has set in a session."""
+
+    partition: Partition
+    session: int
+    terms: bytes
 
 
 # --- the job --------------------------------------------------------------------------------
@@ -90,12 +97,28 @@ def take(
 def leases_of(connection: Connection, job: str) -> list[OwnLease]:
     """Return the leases of a job."""
     rows = connection.execute(
-        "SELECT topic_id, number, session, terms, answer FROM cleaning_lease WHERE job = ?",
-        (job,),
+        "SELECT topic_id, number, session, answer FROM cleaning_lease WHERE job = ?", (job,)
     )
     return [
-        OwnLease((bytes(topic_id), number), session, terms and bytes(terms), answer)
-        for topic_id, number, session, terms, answer in rows
+        OwnLease((bytes(topic_id), number), session, answer)
+        for topic_id, number, session, answer in rows
+    ]
+
+
+def granted_terms(
+    connection: Connection, job: str, partitions: Collection[Partition]
+) -> list[GrantedTerms]:
+    """Return the terms of those leases of a job that are granted, and not answered."""
+    rows = query_for(
+        connection,
+        "SELECT topic_id, number, session, terms FROM cleaning_lease"
+        " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2"
+        " AND job = given.column3 WHERE terms IS NOT NULL AND answer IS NULL",
+        [(*one, job) for one in partitions],
+    )
+    return [
+        GrantedTerms((bytes(topic_id), number), session, bytes(terms))
+        for topic_id, number, session, terms in rows
     ]
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from odradek.broker.catalog import cleaning_leases
-from odradek.broker.catalog.cleaning_leases import NOT_GRANTED, OwnLease
+from odradek.broker.catalog.cleaning_leases import NOT_GRANTED, GrantedTerms
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.segment_rows import SegmentRow, segments_of
 from odradek.broker.errors import MetadataError
@@ -24,11 +24,14 @@ from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.leased_terms import Proposal, Terms
-from odradek.broker.shared.packing import packed_segment
-from odradek.broker.shared.snapshot import SharedLogs, SnapshotError, in_transaction
-from odradek.cleaner.rules.policy import SegmentSizes, group_segments, split_settled
-from odradek.storage.rolling import OBJECT_BYTES_MAX, segment_bytes_max
-from odradek.storage.segment import INDEX, TIME_INDEX
+from odradek.broker.shared.packing import segment_sizes
+from odradek.broker.shared.snapshot import (
+    SharedLogs,
+    SnapshotError,
+    all_partitions,
+    in_transaction,
+)
+from odradek.cleaner.rules.policy import merge_groups
 
 T = TypeVar("T")
 
@@ -58,12 +61,12 @@ class LeasedLog:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The leases of a job: granted ones, and the answers to the others.
+    """The leases of a job: granted ones with their sessions, and the answers to the others.
 
     An answer without text means that the proposal was accepted. `lost` leases are there no more.
     """
 
-    granted: Mapping[Partition, LeasedLog]
+    granted: Mapping[Partition, int]
     answers: Mapping[Partition, str]
     lost: frozenset[Partition]
 
@@ -75,15 +78,10 @@ def find_shared(logs: SharedLogs, wants: Callable[[str, int], bool]) -> dict[Par
     """
 
     def read(connection: Connection) -> dict[Partition, str]:
-        rows = connection.execute(
-            "SELECT topic.id, name, number FROM topic"
-            " JOIN partition ON topic.id = topic_id WHERE is_deleting = 0 AND host = ?",
-            (ANY_HOST,),
-        )
         return {
-            (bytes(topic_id), number): f"{name}-{number}"
-            for topic_id, name, number in rows
-            if wants(name, number)
+            key: f"{name}-{key[1]}"
+            for key, name, host in all_partitions(connection)
+            if host == ANY_HOST and wants(name, key[1])
         }
 
     return in_transaction(logs, read)
@@ -131,20 +129,29 @@ class Leases:
 
     def standing(self) -> Standing:
         """Return the leases as they are now."""
+        read = partial(cleaning_leases.leases_of, job=self.job)
+        own = {one.partition: one for one in self._answer(self._engine.read, read)}
+        return Standing(
+            {
+                key: one.session
+                for key, one in own.items()
+                if one.session != NOT_GRANTED and one.answer is None
+            },
+            {key: one.answer for key, one in own.items() if one.answer is not None},
+            frozenset(self._held - own.keys()),
+        )
 
-        def read(connection: Connection) -> Standing:
-            own = {one.partition: one for one in cleaning_leases.leases_of(connection, self.job)}
-            granted = {key: one for key, one in own.items() if one.session != NOT_GRANTED}
-            stored = segments_of(connection, granted)
-            return Standing(
-                {
-                    key: _leased(one, stored[key].segments)
-                    for key, one in granted.items()
-                    if one.answer is None and key in stored
-                },
-                {key: one.answer for key, one in own.items() if one.answer is not None},
-                frozenset(self._held - own.keys()),
-            )
+    def logs(self, partitions: Collection[Partition]) -> list[LeasedLog]:
+        """Return the logs of granted leases; those that are not granted any more are left out."""
+
+        def read(connection: Connection) -> list[LeasedLog]:
+            granted = cleaning_leases.granted_terms(connection, self.job, partitions)
+            stored = segments_of(connection, {one.partition for one in granted})
+            return [
+                _leased(one, stored[one.partition].segments)
+                for one in granted
+                if one.partition in stored
+            ]
 
         return self._answer(self._engine.read, read)
 
@@ -188,8 +195,7 @@ class Leases:
             engine.close()
 
 
-def _leased(lease: OwnLease, rows: Iterable[SegmentRow]) -> LeasedLog:
-    assert lease.terms is not None, "it was granted"
+def _leased(lease: GrantedTerms, rows: Iterable[SegmentRow]) -> LeasedLog:
     terms = Terms.decode(lease.terms)
     sealed = tuple(
         row
@@ -202,17 +208,12 @@ def _leased(lease: OwnLease, rows: Iterable[SegmentRow]) -> LeasedLog:
 
 
 def _parts(terms: Terms, rows: Collection[SegmentRow]) -> tuple[range, ...]:
-    """Group segments as a broker's cleaner does, but into parts of a bounded size."""
-    sizes = []
-    for row in rows:
-        files = packed_segment(row).files
-        indexes = (files[kind].size_bytes if kind in files else 0 for kind in (INDEX, TIME_INDEX))
-        sizes.append(SegmentSizes(row.base_offset, row.size_bytes, *indexes))
-    groups = group_segments(
-        sizes,
-        log_bytes_max=min(segment_bytes_max(terms.config), OBJECT_BYTES_MAX),
-        index_bytes_max=terms.config.segment_index_bytes,
-        end_offset=terms.first_uncleanable_offset,
+    """Group segments as the leader's cleaner does."""
+    return tuple(
+        merge_groups(
+            [segment_sizes(row) for row in rows],
+            log_bytes_max=terms.segment_bytes,
+            index_bytes_max=terms.config.segment_index_bytes,
+            end_offset=terms.first_uncleanable_offset,
+        )
     )
-    log_bytes = [one.log_bytes for one in sizes]
-    return tuple(part for group in groups for part in split_settled(log_bytes, group))

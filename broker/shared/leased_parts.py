@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from odradek.broker.shared.leased import LeasedLog
 from odradek.broker.shared.leased_terms import Proposal, Replacement
 from odradek.broker.shared.packing import add_remotes, pack_cleaned
@@ -36,7 +34,6 @@ from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStore
 from odradek.storage.reading import aborted_between
 from odradek.storage.real_files import RealFileSystem
-from odradek.storage.rolling import OBJECT_BYTES_MAX
 from odradek.storage.segment import Segment, file_name
 from odradek.storage.transactions import AbortedTransaction
 
@@ -49,10 +46,9 @@ _ASKED_SEGMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """How a part is rewritten: by its latest records, and the transactions before it."""
+    """How a part is rewritten, beside its latest records: with the transactions before it."""
 
     facts: PartFacts
-    latest: Table
     before: Met
     filter_point: int
 
@@ -74,11 +70,12 @@ def latest_in_part(
 
 
 def rewrite(
-    store: ObjectStore, log: LeasedLog, part: int, how: Rewrite, number: int
+    store: ObjectStore, log: LeasedLog, part: int, how: Rewrite, latest: Table, number: int
 ) -> Proposal:
     """Rewrite a part, and store it as the object of a number, unless nothing changes.
 
-    Returns the proposal for the part alone. Raises StorageError and ObjectStoreError.
+    `latest` has the ordinals of the records that are the latest of their keys in the log. Returns
+    the proposal for the part alone. Raises StorageError and ObjectStoreError.
     """
     begun_s = time.monotonic()
     places = log.parts[part]
@@ -88,7 +85,7 @@ def rewrite(
             cleaning,
             places,
             how.facts,
-            how.latest,
+            latest,
             how.before,
             log_start_offset=log.terms.log_start_offset,
             filter_point=how.filter_point,
@@ -141,14 +138,11 @@ def plan_rewrites(
 ) -> list[Rewrite]:
     """Return how each part of a log is rewritten, by the facts of all, in their order.
 
-    The latest records are left out. Raises StorageError and ObjectStoreError.
+    Raises StorageError and ObjectStoreError.
     """
     point = filter_point(store, log)
     before = met_before([one.met for one in facts])
-    return [
-        Rewrite(one, np.empty(0, np.int64), met, point)
-        for one, met in zip(facts, before, strict=True)
-    ]
+    return [Rewrite(one, met, point) for one, met in zip(facts, before, strict=True)]
 
 
 def filter_point(store: ObjectStore, log: LeasedLog) -> int:
@@ -179,7 +173,7 @@ def _cleaning(store: ObjectStore, log: LeasedLog) -> Iterator[Cleaning]:
                 terms.number,
                 directory,
                 terms.config,
-                OBJECT_BYTES_MAX,
+                terms.segment_bytes,
                 _range(log),
                 tuple(Segment(files, directory, row.base_offset) for row in log.rows),
                 (),

@@ -23,9 +23,7 @@ from odradek.storage.transactions import AbortedTransaction
 _SETTINGS = {
     "delete.retention.ms": "delete_retention_ms",
     "index.interval.bytes": "index_interval_bytes",
-    "internal.segment.bytes": "internal_segment_bytes",
     "max.decompressed.message.bytes": "max_decompressed_message_bytes",
-    "segment.bytes": "segment_bytes",
     "segment.index.bytes": "segment_index_bytes",
 }
 
@@ -46,6 +44,7 @@ class Terms:
     first_dirty_offset: int
     first_uncleanable_offset: int
     now_ms: int
+    segment_bytes: int
     settings: Mapping[str, str]
     producers: Mapping[int, ActiveProducer]
     aborted: tuple[AbortedTransaction, ...]
@@ -60,8 +59,6 @@ class Terms:
     ) -> Terms:
         """Return the terms of a cleaning that a leader would begin now."""
         values = {name: getattr(job.config, field) for name, field in _SETTINGS.items()}
-        if values["internal.segment.bytes"] is not None:
-            del values["segment.bytes"]  # which is the same then, and may be too small
         return cls(
             job.name,
             job.topic,
@@ -71,7 +68,8 @@ class Terms:
             job.dirty.first_dirty_offset,
             job.dirty.first_uncleanable_offset,
             job.now_ms,
-            {name: str(value) for name, value in values.items() if value is not None},
+            job.segment_bytes,
+            {name: str(value) for name, value in values.items()},
             job.producers,
             aborted,
         )

@@ -57,6 +57,7 @@ from odradek.cleaner.runtime.progress import (
 )
 from odradek.config.broker import BrokerConfig
 from odradek.storage.errors import StaleSegments, StorageError
+from odradek.storage.exchange import still_present
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStoreError
@@ -276,7 +277,7 @@ class Leasing:
         try:
             for segments, row in pairs:
                 # Retention may have deleted some, or all of them, while the catalog answered.
-                present = [one for one in segments if one in log.segments]
+                present = still_present(segments, log.segments)
                 if present:
                     log.replace_segments(present, [self._segment(log, row)], self._now_ms())
                 await asyncio.sleep(0)  # a step takes a millisecond

@@ -29,17 +29,17 @@ from odradek.broker.loop.priority import give_way
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.exchanging import exchange_stored
 from odradek.broker.shared.obstacle import Obstacle
-from odradek.broker.shared.packing import Part, packed_segment
+from odradek.broker.shared.packing import Part, packed_segment, segment_sizes
 from odradek.broker.shared.tails import SEGMENT_BYTES_MAX, Tail
 from odradek.broker.shared.uploads import Uploads
 from odradek.cleaner.rules.merging import MergeLimits, StoredSegment, choose_merge
 from odradek.storage.errors import StaleSegments, StorageError
-from odradek.storage.exchange import Exchange
+from odradek.storage.exchange import Exchange, still_present
 from odradek.storage.log import Log
 from odradek.storage.merged_segment import Source, discard_merged, write_merged
 from odradek.storage.objects.packs import read_packed_file
 from odradek.storage.objects.store import ObjectStore
-from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment
+from odradek.storage.segment import LOG, SNAPSHOT, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class Merging:
 
     async def _follow(self, log: Log, old: Sequence[Segment], new: Segment) -> None:
         """Let the log have the segments that the catalog has."""
-        present = [one for one in old if one in log.segments]
+        present = still_present(old, log.segments)
         if log.is_closed or not present:  # it is opened again, or retention has deleted all
             return
         exchange: Exchange | None = None
@@ -197,16 +197,13 @@ def _choose(tail: Tail) -> Sequence[SegmentRow]:
 
 
 def _facts(row: SegmentRow) -> StoredSegment:
-    files = packed_segment(row).files
-    index_bytes, time_index_bytes = (
-        files[kind].size_bytes if kind in files else 0 for kind in (INDEX, TIME_INDEX)
-    )
+    sizes = segment_sizes(row)
     return StoredSegment(
         row.base_offset,
         row.next_offset,
         row.size_bytes,
-        index_bytes,
-        time_index_bytes,
+        sizes.index_bytes,
+        sizes.time_index_bytes,
         row.first_timestamp,
         row.max_timestamp,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
+from odradek.cleaner.rules.policy import SegmentSizes
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
@@ -155,6 +156,13 @@ def packed_segment(row: SegmentRow) -> PackedSegment:
     return PackedSegment.of_table(
         row.partition, row.base_offset, row.next_offset, row.position, row.files
     )
+
+
+def segment_sizes(row: SegmentRow) -> SegmentSizes:
+    """Return the sizes of a row's files by which segments are grouped."""
+    files = packed_segment(row).files
+    indexes = (files[kind].size_bytes if kind in files else 0 for kind in (INDEX, TIME_INDEX))
+    return SegmentSizes(row.base_offset, row.size_bytes, *indexes)
 
 
 def remote_file(store: ObjectStore, row: SegmentRow, kind: str) -> RemoteFile | None:

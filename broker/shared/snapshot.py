@@ -198,19 +198,25 @@ def open_store(config: ObjectStoreConfig) -> ObjectStore:
         raise SnapshotError(str(error)) from error
 
 
-def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot:
-    snapshot = Snapshot()
-    wanted: dict[Partition, str] = {}
+def all_partitions(connection: Connection) -> Iterator[tuple[Partition, str, str]]:
+    """Yield the partitions of topics that are not being deleted, with topic and host."""
     for topic_id, name, number, host in connection.execute(
         "SELECT topic.id, name, number, host FROM topic JOIN partition ON topic.id = topic_id"
         " WHERE is_deleting = 0"
     ):
+        yield (bytes(topic_id), number), name, host
+
+
+def _read(connection: Connection, wants: Callable[[str, int], bool]) -> Snapshot:
+    snapshot = Snapshot()
+    wanted: dict[Partition, str] = {}
+    for key, name, host in all_partitions(connection):
         if host != ANY_HOST:
             snapshot.local_topics.add(name)
             continue
-        snapshot.partitions.add((name, number))
-        if wants(name, number):
-            wanted[bytes(topic_id), number] = name
+        snapshot.partitions.add((name, key[1]))
+        if wants(name, key[1]):
+            wanted[key] = name
     stored = segments_of(connection, wanted)
     tails = _Tails(
         {key: max(one.stored_offset, one.log_start_offset) for key, one in stored.items()}

@@ -38,9 +38,8 @@ from odradek.cleaner.rules.job import CleaningJob
 from odradek.cleaner.rules.policy import (
     Reason,
     SegmentSizes,
-    group_segments,
+    merge_groups,
     pays_alone,
-    split_settled,
 )
 from odradek.storage.errors import DiskFailure, StaleSegments
 from odradek.storage.files import FileSystem
@@ -119,7 +118,8 @@ class _Run:
             clean = range(min(indexer.first + 1, len(job.segments)))
             indexer.index_clean(index, [at for at in clean if at not in skipped])
         indexed_ms = self._clock_ms()
-        self._rewrite(index, summaries, skipped, filter_point, indexer.first)
+        first = indexer.first if self._is_alone else 0
+        self._rewrite(index, summaries, skipped, filter_point, first)
         return self._result(index, started_ms, indexed_ms)
 
     def _can_clean_alone(self, index: DirtyIndex, indexer: Indexer) -> bool:
@@ -184,7 +184,7 @@ class _Run:
         summaries: Mapping[int, SegmentSummary],
         skipped: set[int],
         filter_point: int,
-        first_dirty: int,
+        first: int,
     ) -> None:
         job = self._job
         end_offset = index.latest_offset + 1
@@ -207,7 +207,7 @@ class _Run:
                 end_offset=end_offset,
                 before_io=self._before_io,
             )
-        for group in self._groups(segments, first_dirty if self._is_alone else 0):
+        for group in self._groups(segments, first):
             if len(group) == 1 and group.start in skipped:
                 self._pass_over(segments[group.start], summaries[group.start])
                 continue
@@ -235,15 +235,13 @@ class _Run:
     def _groups(self, segments: Sequence[Segment], first: int) -> list[range]:
         """Group the segments from a place on that become one each."""
         sizes = [_sizes(self._fs, segment) for segment in segments[first:]]
-        log_bytes = [one.log_bytes for one in sizes]
-        groups = group_segments(
+        groups = merge_groups(
             sizes,
             log_bytes_max=self._job.segment_bytes,
             index_bytes_max=self._job.config.segment_index_bytes,
             end_offset=self._job.dirty.first_uncleanable_offset,
         )
-        parts = (part for group in groups for part in split_settled(log_bytes, group))
-        return [range(first + part.start, first + part.stop) for part in parts]
+        return [range(first + one.start, first + one.stop) for one in groups]
 
     def _pass_over(self, segment: Segment, summary: SegmentSummary) -> None:
         if self._proof is not None:

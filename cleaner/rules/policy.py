@@ -214,6 +214,24 @@ def group_segments(
     return groups
 
 
+def merge_groups(
+    segments: Sequence[SegmentSizes],
+    *,
+    log_bytes_max: int,
+    index_bytes_max: int,
+    end_offset: int,
+) -> list[range]:
+    """Group consecutive segments as `group_segments` does, without those that stay alone."""
+    groups = group_segments(
+        segments,
+        log_bytes_max=log_bytes_max,
+        index_bytes_max=index_bytes_max,
+        end_offset=end_offset,
+    )
+    log_bytes = [one.log_bytes for one in segments]
+    return [part for group in groups for part in split_settled(log_bytes, group)]
+
+
 def split_settled(sizes: Sequence[int], group: range) -> Iterator[range]:
     """Split off a group's first segments while each is far larger than all that follow it.
 

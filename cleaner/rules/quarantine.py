@@ -58,6 +58,11 @@ class Standing:
         """Whether no cleaning begins until somebody ends a pause or a lease."""
         return self.pause_count > 0 or self.leased_to is not None
 
+    @property
+    def lease_sentence(self) -> str:
+        """The reason why a leased log is not cleaned here."""
+        return f"the job {self.leased_to} of odradek pipeline clean cleans it"
+
     def may_clean(self, now_ms: int) -> bool:
         """Return whether the log is not being cleaned, not held, and not in quarantine."""
         if self.is_running or self.is_held:

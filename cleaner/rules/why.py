@@ -162,7 +162,7 @@ def _needed(facts: Facts, dirty: DirtyRange, now_ms: int) -> Iterator[Condition]
     if standing.leased_to is not None:
         yield Condition(
             Kind.NEEDED, "leased", False, standing.leased_to, None,
-            f"the job {standing.leased_to} of odradek pipeline clean cleans it",
+            standing.lease_sentence,
         )  # fmt: skip
     entry = standing.quarantined
     if entry is not None:

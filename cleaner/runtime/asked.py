@@ -86,8 +86,7 @@ class AskedQueue:
             elif standing.pause_count:
                 self.answer(key, Status.REFUSED, "its cleaning is paused: ask again later")
             elif standing.leased_to is not None:
-                because = f"the job {standing.leased_to} of odradek pipeline clean cleans it"
-                self.answer(key, Status.REFUSED, because)
+                self.answer(key, Status.REFUSED, standing.lease_sentence)
             elif not standing.is_running:
                 found.append(entry.log)
         return found

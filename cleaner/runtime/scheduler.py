@@ -35,7 +35,7 @@ from odradek.cleaner.runtime.worker import Rest
 from odradek.config.broker import BrokerConfig
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
-from odradek.storage.exchange import Exchange
+from odradek.storage.exchange import Exchange, still_present
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
 
@@ -165,7 +165,7 @@ class Scheduler:
         or retention has deleted some of them.
         """
         if is_stored:
-            old = [one for one in old if one in running.log.segments] or old
+            old = still_present(old, running.log.segments) or old
         elif running.must_stop:
             raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
         return running.log.begin_exchange(old, new, self._clock_ms())

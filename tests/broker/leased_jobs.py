@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 
@@ -35,7 +34,7 @@ def clean_log(store: ObjectStore, log: LeasedLog) -> Proposal:
         kept[part].append(ordinal)
     return put_together(
         [
-            rewrite(store, log, part, replace(how, latest=np.array(kept[part], np.int64)), part)
+            rewrite(store, log, part, how, np.array(kept[part], np.int64), part)
             for part, how in enumerate(plan_rewrites(store, log, facts))
         ]
     )

@@ -74,7 +74,8 @@ class Job:
 
         async def is_granted() -> bool:
             nonlocal found
-            found = (await self.standing()).granted.get(self.partition)
+            logs = await asyncio.to_thread(self.leases.logs, {self.partition})
+            found = logs[0] if logs else None
             return found is not None and found.session != session
 
         await until(is_granted)

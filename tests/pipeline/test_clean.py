@@ -205,7 +205,7 @@ def test_damage_is_named_and_left_alone(
     with Leases(place) as leases:
         leases.take([key for key in partitions(place, topic) if key[1] == 1])
         wait_until(lambda: leases.standing().granted, "it is granted", 60)
-        (log,) = leases.standing().granted.values()
+        (log,) = leases.logs(leases.standing().granted.keys())
     row = log.rows[0]
     damaged = Path(place.store_url.removeprefix("file://")) / row.key
     data = bytearray(damaged.read_bytes())
