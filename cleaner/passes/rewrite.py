@@ -226,8 +226,8 @@ class Rewriter:
             special |= np.isin(batches[:, LAST_OFFSET], self._producers_last)
         for row in np.flatnonzero(special).tolist():
             verdicts[row] = self._bits(self._judge_batch(chunk, row), chunk, row)
-        is_expired = not self._keeps_tombstones and segment.modified_ms <= self._legacy_horizon_ms
-        if chunk.is_converted and is_expired:
+        may_expire = chunk.is_converted and not self._keeps_tombstones
+        if may_expire and segment.modified_ms <= self._legacy_horizon_ms:
             verdicts |= EXPIRED
         return verdicts
 
