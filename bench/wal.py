@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.pairs import quantile
-from bench.servers.cloud import COMMIT_S, PUT_P50_S, PUT_SIGMA
+from bench.servers.cloud import COMMIT_S, P50_S, SIGMA
 from odradek.broker.catalog.engines import Engine, open_engine
 from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.schema import migrate
@@ -51,7 +51,7 @@ class Delayed:
     async def upload(self, sequence: int, entry: Entry) -> None:
         self.puts += 1
         if self._is_delayed:
-            await asyncio.sleep(PUT_P50_S * self._source.lognormvariate(0, PUT_SIGMA))
+            await asyncio.sleep(P50_S * self._source.lognormvariate(0, SIGMA))
         await self._backend.upload(sequence, entry)
 
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from odradek.storage.errors import StorageError
 from odradek.storage.files import Buffer
@@ -19,20 +20,31 @@ from odradek.storage.segment import Segment
 
 Add = Callable[[Buffer, int, int], None]
 """Takes a batch to the WAL, with its base offset and the one after its last."""
-Exchange = Callable[[Sequence[Segment], Sequence[Segment]], Callable[[StorageError], None]]
-"""Exchanges segments in the bucket for others, before the log does. Raises StorageError.
 
-Its result is called on the event loop if the log could not follow: it has to be built again.
-"""
+
+class PendingExchange(Protocol):
+    """Cleaned segments on their way to the bucket, where they will replace others."""
+
+    def complete(self) -> Callable[[StorageError], None]:
+        """Exchange them in the bucket, before the log does.
+
+        The result is called on the event loop if the log could not follow: it has to be built
+        again. Raises StorageError.
+        """
+
+    def discard(self) -> None:
+        """Exchange nothing."""
+
+
+BeginExchange = Callable[[Sequence[Segment], Sequence[Segment]], PendingExchange]
+"""Begins to exchange segments of a log for others, in a cleaner's thread."""
 
 
 class Uncommitted:
     """The batches and ended transactions of one log that wait for a commit."""
 
-    def __init__(self, add: Add, exchange: Exchange) -> None:
-        self.add = add
-        # Called in a cleaner's thread before the log exchanges sealed segments for cleaned ones.
-        self.exchange = exchange
+    def __init__(self, add: Add, begin_exchange: BeginExchange) -> None:
+        self.add, self.begin_exchange = add, begin_exchange
         # The first offset that was not stable before a transaction ended, and its marker's.
         self._ended: deque[tuple[int, int]] = deque()
 

@@ -2,8 +2,8 @@
 
     python -m bench.servers.cloud S3_PORT POSTGRESQL_PORT
 
-Passes on all bytes that come to the two ports that it prints. The answer to each PUT comes 30 ms
-later (p50; p99 150 ms), the answer to each COMMIT 2 ms later. Ends with its standard input.
+Passes on all bytes that come to the two ports that it prints. The answer to each PUT and GET comes
+30 ms later (p50; p99 150 ms), the answer to each COMMIT 2 ms later. Ends with its standard input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from functools import partial
 
 from bench.processes import ROOT, end
 
-PUT_P50_S, PUT_SIGMA, COMMIT_S = 0.030, 0.692, 0.002  # p99 = p50 * exp(2.326 * sigma)
+_DELAYED = (b"PUT ", b"GET ")
+P50_S, SIGMA, COMMIT_S = 0.030, 0.692, 0.002  # p99 = p50 * exp(2.326 * sigma)
 _PIECE_BYTES = 262_144
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -37,8 +38,8 @@ class Way:
         """Pass on requests of HTTP, whose bodies have a length."""
         while True:
             head = await reader.readuntil(_HEAD_END)
-            if head.startswith(b"PUT "):
-                self._delay(PUT_P50_S * self._source.lognormvariate(0, PUT_SIGMA))
+            if head.startswith(_DELAYED):
+                self._delay(P50_S * self._source.lognormvariate(0, SIGMA))
             writer.write(head)
             found = _LENGTH.search(head)
             left = int(found[1]) if found else 0

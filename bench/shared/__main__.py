@@ -3,7 +3,7 @@
     python -m bench.shared [QUESTION …] [--delays] [--files] [--seconds 10] [--rounds 5]
         [--set NAME=VALUE …]
 
-With --delays each PUT and each commit takes as long as in a cloud (bench/servers/cloud.py). With
+With --delays each PUT, GET and commit takes as long as in a cloud (bench/servers/cloud.py). With
 --files the catalog is a file of SQLite, and the bucket a folder. Rounds are kills, or pairs of
 measurements. All of it, the clients too, shares the cores of this machine.
 """
@@ -34,7 +34,10 @@ def main() -> None:
         question = QUESTIONS[name]
         print(f"{name}: {question.title}\n  wanted  {question.wanted}", flush=True)
         with running(
-            question.brokers, is_delayed=given.delays, has_files=given.files, settings=settings
+            question.brokers,
+            is_delayed=given.delays,
+            has_files=given.files,
+            settings={**question.settings, **settings},
         ) as stage:
             question.ask(stage, given.seconds, given.rounds)
 

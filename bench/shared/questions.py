@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.clients import Load as KafkaLoad
 from bench.clients import consume, produce
 from bench.processes import resident_bytes
+from bench.shared.cleaning import ask_cold, ask_lag, ask_many, ask_speed, ask_unique
 from bench.shared.loads import RECORD_BYTES, STAMP_BYTES, Load, reading, shown
 from bench.shared.stage import Stage
 from bench.watch import MemoryWatch
@@ -32,6 +33,7 @@ class Question:
     wanted: str
     ask: Callable[[Stage, float, int], None]
     brokers: int = 3
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def _ask_small(stage: Stage, seconds: float, rounds: int) -> None:
@@ -221,5 +223,35 @@ QUESTIONS = {
     ),
     "kills": Question(
         "kill -9 of one of three brokers under load", "< 5 s, 0 lost, 0 twice", _ask_kills
+    ),
+    "cleaning": Question(
+        "the broker's cleaner on shared topics in the cache, and on local ones",
+        ">= 0.8",
+        ask_speed,
+        brokers=1,
+        settings={"odradek.cache.bytes": str(8 << 30)},
+    ),
+    "cold-cleaning": Question(
+        "the broker's cleaner on topics that only the bucket has",
+        ">= 100 MB/s with --delays",
+        ask_cold,
+        brokers=1,
+    ),
+    "unique": Question(
+        "400,000 keys, each once, and a map of 1 MiB",
+        "one run, < 50 MB written",
+        ask_unique,
+        brokers=1,
+        settings={"log.cleaner.dedupe.buffer.size": str((1 << 20) + 1)},
+    ),
+    "many-keys": Question(
+        "10,000,000 keys, each twice, and a map of 128 MiB",
+        "one run, 10,000,000 records stay",
+        ask_many,
+        brokers=1,
+        settings={"log.cleaner.dedupe.buffer.size": str(128 << 20)},
+    ),
+    "lag": Question(
+        "max.compaction.lag.ms of a minute, on a silent topic", "within 10 s", ask_lag, brokers=1
     ),
 }

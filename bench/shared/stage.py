@@ -20,6 +20,7 @@ from bench.servers import cloud, postgresql, s3_server
 from bench.servers.s3_server import S3Server
 from bench.watch import cpu_s
 
+_UNSTORED = re.compile(r"^odradek_wal_unstored_bytes (\S+)", re.MULTILINE)
 _PUTS = re.compile(r'^odradek_object_store_requests_total\{.*method="PUT".*\} (\S+)', re.MULTILINE)
 
 
@@ -58,6 +59,11 @@ class Stage:
         return sum(
             int(float(count)) for one in self.brokers for count in _PUTS.findall(_metrics(one))
         )
+
+    def unstored_bytes(self) -> float:
+        """Return how much of the logs only the WAL has."""
+        found = [_UNSTORED.search(_metrics(one)) for one in self.brokers]
+        return sum(float(one[1]) for one in found if one)
 
     def puts_a_second(self, seconds: float) -> float:
         """Watch for some seconds; return the PUTs a second of a broker."""

@@ -20,35 +20,55 @@ from odradek.storage.objects.store import ObjectStoreError
 from odradek.storage.segment import Segment
 
 
-def exchange(
-    uploads: Uploads, log: Log, old: Sequence[Segment], new: Sequence[Segment]
-) -> Callable[[StorageError], None]:
-    """Exchange stored segments for cleaned ones; a thread of the cleaner waits here.
+class CleanedUpload:
+    """A cleaned segment that is uploaded to replace stored ones; a cleaner's thread owns it."""
 
-    Returns the function to call if the log does not follow. Raises StaleSegments and
-    BucketFailure.
-    """
-    work = _exchange(uploads, log, old, new)
-    try:
-        asyncio.run_coroutine_threadsafe(work, uploads.loop).result()
-    except (MetadataError, ObjectStoreError) as error:
-        raise BucketFailure(f"{log.name}: {error}") from error
-    return partial(uploads.fail, log)
+    def __init__(
+        self, uploads: Uploads, log: Log, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> None:
+        self._uploads, self._log, self._old = uploads, log, old
+        (self._new,) = new
+        self._made: SegmentRow | None = None
+        self._is_discarded = False
+        self._uploading = asyncio.run_coroutine_threadsafe(self._upload(), uploads.loop)
 
+    def complete(self) -> Callable[[StorageError], None]:
+        """Wait for the upload, and exchange the segments in the catalog.
 
-async def _exchange(
-    uploads: Uploads, log: Log, old: Sequence[Segment], new: Sequence[Segment]
-) -> None:
-    async with uploads.turn_of(log) as (tail, session):
-        rows = stored_rows(tail, old)
-        ends = [one.base_offset for one in new[1:]] + [rows[-1].next_offset]
-        parts = [
-            Part(tail.key, log, one, end, log.epochs, is_open=False)
-            for one, end in zip(new, ends, strict=True)
-        ]
-        made = await uploads.pack(parts)
-        await _replace(uploads, tail, rows, made, new, session)
-        uploads.counts.exchanged_segments += len(rows)
+        Returns the function to call if the log does not follow. Raises StaleSegments and
+        BucketFailure.
+        """
+        try:
+            work = self._exchange(*self._uploading.result())
+            asyncio.run_coroutine_threadsafe(work, self._uploads.loop).result()
+        except (MetadataError, ObjectStoreError) as error:
+            raise BucketFailure(f"{self._log.name}: {error}") from error
+        return partial(self._uploads.fail, self._log)
+
+    def discard(self) -> None:
+        """Let the object be deleted, perhaps once it is there."""
+        asyncio.run_coroutine_threadsafe(self._discard(), self._uploads.loop)
+
+    async def _upload(self) -> tuple[Tail, list[SegmentRow], SegmentRow]:
+        """Upload the segment; return the rows that it replaces, and its own."""
+        async with self._uploads.turn_of(self._log) as (tail, _):
+            rows = stored_rows(tail, self._old)
+        end, epochs = rows[-1].next_offset, self._log.epochs
+        part = Part(tail.key, self._log, self._new, end, epochs, is_open=False)
+        (self._made,) = await self._uploads.pack([part])
+        if self._is_discarded:
+            await self._discard()
+        return tail, rows, self._made
+
+    async def _exchange(self, tail: Tail, rows: list[SegmentRow], made: SegmentRow) -> None:
+        # The log follows in the cleaner's thread.
+        await exchange_stored(self._uploads, tail, rows, made, self._new)
+        self._uploads.counts.exchanged_segments += len(rows)
+
+    async def _discard(self) -> None:
+        self._is_discarded = True
+        if self._made is not None:
+            await self._uploads.changes.drop([self._made])
 
 
 async def exchange_stored(
@@ -57,7 +77,7 @@ async def exchange_stored(
     rows: Sequence[SegmentRow],
     made: SegmentRow,
     new: Segment,
-    follow: Callable[[], Awaitable[None]],
+    follow: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Exchange stored segments for one in an object that no row names yet.
 
@@ -68,8 +88,9 @@ async def exchange_stored(
         async with uploads.turn_of(tail.log) as (present, session):
             if present is not tail or not tail.has_segments(rows):
                 raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
-            await _replace(uploads, tail, rows, [made], [new], session)
-            await follow()
+            await _replace(uploads, tail, rows, made, new, session)
+            if follow is not None:
+                await follow()
     except StaleSegments:
         await uploads.changes.drop([made])
         raise
@@ -79,17 +100,16 @@ async def _replace(
     uploads: Uploads,
     tail: Tail,
     rows: Sequence[SegmentRow],
-    made: Sequence[SegmentRow],
-    new: Sequence[Segment],
+    made: SegmentRow,
+    new: Segment,
     session: int,
 ) -> None:
     """Exchange rows in the catalog; nothing else runs between its answer and the return."""
     old = [(one.base_offset, one.key) for one in rows]
-    change = partial(exchange_segments, session=session, partition=tail.key, old=old, new=made)
-    await uploads.changes.name(made, change)
-    tail.exchanged(rows, made)
-    for row, segment in zip(made, new, strict=True):
-        tail.kept[row.base_offset] = segment
+    change = partial(exchange_segments, session=session, partition=tail.key, old=old, new=[made])
+    await uploads.changes.name([made], change)
+    tail.exchanged(rows, [made])
+    tail.kept[made.base_offset] = new
 
 
 def stored_rows(tail: Tail, segments: Sequence[Segment]) -> list[SegmentRow]:

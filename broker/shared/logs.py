@@ -25,7 +25,7 @@ from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.building import NOTHING, Builder, Built
-from odradek.broker.shared.exchanging import exchange
+from odradek.broker.shared.exchanging import CleanedUpload
 from odradek.broker.shared.reading_back import read_back
 from odradek.broker.shared.uploads import Uploads
 from odradek.broker.topics.states import Partition, Wanted, as_offline
@@ -163,7 +163,7 @@ class SharedLogs:
         logs = {key: log for key, log in found.logs.items() if isinstance(log, Log)}
         for key, log in logs.items():
             log.recovery_point = log.log_end_offset
-            exchanging = partial(exchange, self._uploads, log)
+            exchanging = partial(CleanedUpload, self._uploads, log)
             log.uncommitted = Uncommitted(partial(wal.add, key), exchanging)
             of_log = found.stored.get(key, NOTHING)
             self._uploads.track(key, log, of_log, found.wal_bytes[key])

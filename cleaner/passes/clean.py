@@ -4,7 +4,8 @@
     segments before the map's end -> those that must be read             cleaner/passes/summary.py
     all of them -> groups of segments          cleaner/rules/policy.py
     each group -> a `.cleaned` segment, or none if nothing changes    cleaner/passes/rewrite.py
-    old and new segments -> the event loop, which swaps them or refuses          storage/log.py
+    old and new segments -> the event loop, which swaps them or refuses
+                                               cleaner/passes/exchanges.py, storage/log.py
 
 1. Without `propose` no file of the log changes.
 2. Batches because of which records are dropped are on the disk before the first group is proposed.
@@ -26,6 +27,7 @@ from functools import partial
 import numpy as np
 
 from odradek.cleaner.passes.cleaning import Cleaning
+from odradek.cleaner.passes.exchanges import Exchanges, Propose
 from odradek.cleaner.passes.hashing import PRIME, HashKey
 from odradek.cleaner.passes.indexing import DirtyIndex, Indexer
 from odradek.cleaner.passes.key_filter import read_filter, write_summary
@@ -41,7 +43,7 @@ from odradek.cleaner.rules.policy import (
     merge_groups,
     pays_alone,
 )
-from odradek.storage.errors import DiskFailure, StaleSegments
+from odradek.storage.errors import DiskFailure
 from odradek.storage.files import FileSystem
 from odradek.storage.reading import aborted_between
 from odradek.storage.segment import INDEX, TIME_INDEX, Segment
@@ -49,9 +51,6 @@ from odradek.storage.segment import INDEX, TIME_INDEX, Segment
 logger = logging.getLogger(__name__)
 
 _BIT_COUNTS = np.array([number.bit_count() for number in range(256)], np.uint8)
-
-Propose = Callable[[Sequence[Segment], Sequence[Segment]], None]
-
 
 def clean(
     job: CleaningJob,
@@ -67,8 +66,9 @@ def clean(
 
     Without `propose` nothing changes: the result describes the outcome of a cleaning.
     `before_io` gets the bytes of every read and write: it may wait, and raise CleaningAborted.
-    `propose` exchanges the old segments of a group for new ones, or raises StaleSegments; then
-    the new ones are removed. `random_below` must be as hard to guess as secrets.randbelow.
+    `propose` exchanges the old segments of a group for new ones, or begins to
+    (cleaner/passes/exchanges.py), or raises StaleSegments; then the new ones are removed.
+    `random_below` must be as hard to guess as secrets.randbelow.
     `counters` show the progress. Raises CorruptFile and DiskFailure; VerificationFailed when the
     output must be proved and is wrong.
     """
@@ -207,17 +207,19 @@ class _Run:
                 end_offset=end_offset,
                 before_io=self._before_io,
             )
-        for group in self._groups(segments, first):
-            if len(group) == 1 and group.start in skipped:
-                self._pass_over(segments[group.start], summaries[group.start])
-                continue
-            old = segments[group.start : group.stop]
-            end = ends[group.stop - 1]
-            rewritten = rewriter.rewrite(group, end)
-            is_clean = end <= end_offset and not self._is_alone
-            if is_clean and rewritten.summary.next_horizon_ms is not None:
-                self._horizons.append(rewritten.summary.next_horizon_ms)
-            self._settle(old, rewritten, is_clean=is_clean)
+        with Exchanges(self._propose) as exchanges:
+            for group in self._groups(segments, first):
+                if len(group) == 1 and group.start in skipped:
+                    self._pass_over(segments[group.start], summaries[group.start])
+                    continue
+                old = segments[group.start : group.stop]
+                end = ends[group.stop - 1]
+                rewritten = rewriter.rewrite(group, end)
+                is_clean = end <= end_offset and not self._is_alone
+                if is_clean and rewritten.summary.next_horizon_ms is not None:
+                    self._horizons.append(rewritten.summary.next_horizon_ms)
+                if self._propose is not None:
+                    self._settle(exchanges, old, rewritten, is_clean=is_clean)
 
     def _make_durable(self, end_offset: int) -> None:
         """Sync the batches because of which records are dropped.
@@ -256,11 +258,11 @@ class _Run:
         if summary.next_horizon_ms is not None:
             self._horizons.append(summary.next_horizon_ms)
 
-    def _settle(self, old: Sequence[Segment], rewritten: Rewritten, *, is_clean: bool) -> None:
+    def _settle(
+        self, exchanges: Exchanges, old: Sequence[Segment], rewritten: Rewritten, *, is_clean: bool
+    ) -> None:
         """Exchange a group for its rewritten segment, and write the segment's summary."""
         made = rewritten.segment
-        if self._propose is None:
-            return
         if self._proof is not None:
             try:
                 self._proof.check(old, old if made is None else [made])
@@ -268,17 +270,19 @@ class _Run:
                 if made is not None:
                     made.remove()
                 raise
-        if made is not None:
-            try:
-                self._propose(old, [made])
-            except StaleSegments:
-                made.remove()
-                raise
-        if is_clean:
+
+        def summarize() -> None:
+            if not is_clean:
+                return
             try:
                 write_summary(made or old[0], rewritten.summary, rewritten.keys)
             except DiskFailure as error:  # The summary only saves work.
                 logger.warning("could not write a key filter: %s", error)
+
+        if made is None:
+            summarize()
+        else:
+            exchanges.begin(old, made, summarize)
 
     def _make_spill(self, record_count: int) -> Spill:
         job = self._job

@@ -136,26 +136,6 @@ class Worker:
             resources.charge, self._stopping, lambda: running.must_stop or self.is_dismissed
         )
 
-        def propose(old: Sequence[Segment], new: Sequence[Segment]) -> None:
-            shared, give_up = running.log.uncommitted, None
-            if shared is not None:
-                if running.must_stop:
-                    raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
-                give_up = shared.exchange(old, new)
-            try:
-                exchange = self._ask(
-                    self._scheduler.propose, running, old, new, is_stored=give_up is not None
-                )
-                carry_out(
-                    exchange.sync,  # here: the loop does not wait for the disk
-                    step=partial(self._ask, exchange.step),
-                    undo=partial(self._ask, exchange.undo),
-                )
-            except StorageError as error:
-                if give_up is not None:
-                    self._ask(give_up, error)
-                raise
-
         try:
             result = clean(
                 running.job,
@@ -163,7 +143,7 @@ class Worker:
                 random_below=resources.random_below,
                 clock_ms=resources.clock_ms,
                 before_io=pace.before_io,
-                propose=propose,
+                propose=partial(self._propose, running),
                 counters=running.counters,
             )
         except (CleaningAborted, StaleSegments):
@@ -177,6 +157,44 @@ class Worker:
             self._ask(self._scheduler.progress.succeed, running, result)
             self._save(running.offsets, running.log)
             self._ask(self._scheduler.succeed, self.number, running, result)
+
+    def _propose(
+        self, running: Running, old: Sequence[Segment], new: Sequence[Segment]
+    ) -> Callable[[], None] | None:
+        """Exchange segments; of a shared log, return the function that ends it."""
+        shared = running.log.uncommitted
+        if shared is None:
+            self._exchange(running, old, new, is_stored=False)
+            return None
+        pending = shared.begin_exchange(old, new)
+
+        def complete() -> None:
+            if running.must_stop:
+                pending.discard()
+                raise StaleSegments(f"{running.job.name}: its cleaning was aborted")
+            give_up = pending.complete()
+            try:
+                self._exchange(running, old, new, is_stored=True)
+            except StorageError as error:
+                self._ask(give_up, error)
+                raise
+
+        return complete
+
+    def _exchange(
+        self,
+        running: Running,
+        old: Sequence[Segment],
+        new: Sequence[Segment],
+        *,
+        is_stored: bool,
+    ) -> None:
+        exchange = self._ask(self._scheduler.propose, running, old, new, is_stored=is_stored)
+        carry_out(
+            exchange.sync,  # here: the loop does not wait for the disk
+            step=partial(self._ask, exchange.step),
+            undo=partial(self._ask, exchange.undo),
+        )
 
     def _save(self, offsets: CleanerOffsets, log: Log) -> None:
         """Store the cleaner's checkpoint, which changed for a log; the loop does not wait."""

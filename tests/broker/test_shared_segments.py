@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog import segment_rows, wal_reading
+from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.composition import Broker
 from odradek.broker.shared import exchanging, reading_back, uploads
+from odradek.broker.shared.packing import Part
 from odradek.broker.shared.uploads import Uploads
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
@@ -396,6 +398,40 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
         assert {key: value for _, key, value in await records(one)} == {
             b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
         }
+
+
+@on_uvloop
+async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        packed: list[SegmentRow] = []
+        pack = Uploads.pack
+
+        async def pack_and_abort(self: Uploads, parts: Sequence[Part]) -> list[SegmentRow]:
+            packed.extend(made := await pack(self, parts))
+            if len(packed) == 1:
+                one.cleaner.abort("t", 0)
+            return made
+
+        monkeypatch.setattr(Uploads, "pack", pack_and_abort)
+        await begin([one], configs)
+        log = log_of(one)
+        one.cleaner.pause("t", 0)
+        for at in range(80):
+            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        one.cleaner.resume("t", 0)
+        await until(lambda: log.size_bytes < 4000)  # by the next cleaning
+
+        async def has_only_segments() -> bool:
+            await free(one)
+            bucket = tmp_path / "bucket"
+            files = [path for path in (bucket / "segments").rglob("*") if path.is_file()]
+            named = rows(tmp_path, "SELECT DISTINCT key FROM segment")
+            return {(str(path.relative_to(bucket)),) for path in files} == set(named)
+
+        await until(has_only_segments)
 
 
 @on_uvloop

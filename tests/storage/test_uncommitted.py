@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol.batches import iterate_batches
 from odradek.storage.files import Buffer
-from odradek.storage.uncommitted import Uncommitted
+from odradek.storage.segment import Segment
+from odradek.storage.uncommitted import PendingExchange, Uncommitted
 from tests.storage.partition import Partition
 from tests.storage.test_transactions import new_partition
 from tests.storage.transactional import (
@@ -20,13 +23,17 @@ from tests.storage.transactional import (
 )
 
 
+def no_exchange(old: Sequence[Segment], new: Sequence[Segment]) -> PendingExchange:
+    raise AssertionError("nothing is cleaned here")
+
+
 class SharedPartition:
     """A shared log, with the batches that its WAL has and the offset that it has committed."""
 
     def __init__(self) -> None:
         self.partition: Partition = new_partition()
         self.log = self.partition.log
-        self.log.uncommitted = Uncommitted(self._add, lambda old, new: print)
+        self.log.uncommitted = Uncommitted(self._add, no_exchange)
         self.log.on_stable = lambda log: self.stable.append(log.last_stable_offset)
         self.added: list[tuple[bytes, int, int]] = []
         self.stable: list[int] = []
