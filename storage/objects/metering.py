@@ -2,8 +2,8 @@
 
     with metered() as meter:     each request of this context is added once it has ended
 
-A context follows a coroutine, but reaches another thread only with what is given to it: the
-requests of the read-ahead are those of its reader.
+A context follows a coroutine. A thread has one of its own, unless the code that gives it work
+gives it a context, too: so the read-ahead has that of its reader.
 """
 
 from __future__ import annotations
