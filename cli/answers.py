@@ -7,6 +7,16 @@ from typing import NotRequired, TypedDict
 Value = str | int | float | bool | None
 
 
+class StoreUse(TypedDict):
+    """Requests to the object store, as a bill has them."""
+
+    puts: int
+    gets: int
+    sent_bytes: int
+    received_bytes: int
+    dollars: float | None  # None while the broker has no object store
+
+
 class Result(TypedDict):
     """The report of a cleaning, or of a dry run."""
 
@@ -36,6 +46,7 @@ class Result(TypedDict):
     spilled_bytes: int
     spill_count: int
     is_alone: NotRequired[bool]  # of the dirty part alone; older brokers lack it
+    store: NotRequired[StoreUse | None]  # None for a local topic; older brokers lack it
 
 
 class AtMost(TypedDict):
@@ -46,6 +57,7 @@ class AtMost(TypedDict):
     may_spill: bool
     read_bytes: int
     written_bytes: int
+    store: NotRequired[StoreUse | None]  # None for a local topic; older brokers lack it
 
 
 class Log(TypedDict):
@@ -110,11 +122,34 @@ class Condition(TypedDict):
     met_at_ms: int | None
 
 
+class WalPart(TypedDict):
+    """The records of a shared topic that are in no segment of the object store yet."""
+
+    bytes: int
+
+
+class Level(TypedDict):
+    """Segments of a shared topic in the object store."""
+
+    segments: int
+    objects: int
+    bytes: int
+
+
+class Levels(TypedDict):
+    """The places of the records of a shared topic."""
+
+    wal: WalPart
+    dirty: Level
+    clean: Level
+
+
 class WhyAnswer(Log):
     """The answer to GET /api/cleaner/why."""
 
     now_ms: int
     conditions: list[Condition]
+    levels: NotRequired[Levels | None]  # None for a local topic; older brokers lack it
 
 
 class Outcome(TypedDict):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from odradek.cli import words
-from odradek.cli.answers import Plan, PlanAnswer, Result
+from odradek.cli.answers import Plan, PlanAnswer, Result, StoreUse
 from odradek.cli.cleaner_runs import REASONS, records_gone
 from odradek.cli.tables import new_table, print_table
 
@@ -103,7 +103,19 @@ def _show_one(console: Console, one: Plan, now_ms: int) -> None:
     exact = one["exact"]
     for title, text in _exact(exact) if exact is not None else _at_most(one):
         table.add_row(f"  {title}", text)
+    store = one["at_most"].get("store")
+    if store is not None and one["exact_missing"] != "NOTHING":
+        table.add_row("  Requests", _requests(store, is_exact=exact is not None))
     print_table(console, table)
+
+
+def _requests(store: StoreUse, *, is_exact: bool) -> str:
+    sent, received = words.size(store["sent_bytes"]), words.size(store["received_bytes"])
+    puts, gets = words.count(store["puts"], "PUT"), words.count(store["gets"], "GET")
+    return (
+        f"{'' if is_exact else 'at most '}{puts} with {sent} of records, at most {gets} of "
+        f"{received}; at most {words.money(store['dollars'])}: cached blocks cost nothing"
+    )
 
 
 def _due(one: Plan, now_ms: int) -> str:

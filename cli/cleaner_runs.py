@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from odradek.cli import words
@@ -52,6 +55,9 @@ def show_history(answer: HistoryAnswer) -> None:
     for one in runs:
         table.add_row(*_row(one, now_ms), style=None if one["outcome"] == "CLEANED" else "red")
     print_table(console, table)
+    if any(one["outcome"] == "CLEANED" and one["result"].get("store") for one in runs):
+        console.print("\n[bold]At the object store[/]")
+        print_table(console, _requests(runs, now_ms))
     failed = [one for one in runs if one["outcome"] == "FAILED"]
     for at, one in enumerate(failed):
         if not at:
@@ -85,6 +91,26 @@ def _row(one: Run, now_ms: int) -> list[str]:
         f"{result['removed_records']:,}",
         words.duration(result["total_ms"]),
     ]
+
+
+def _requests(runs: Sequence[Run], now_ms: int) -> Table:
+    """Return the requests of the runs that have noted them."""
+    table = new_table()
+    table.add_column("Ended")
+    for title in ("PUTs", "Sent", "GETs", "Received", "Costs"):
+        table.add_column(title, justify="right")
+    for one in runs:
+        store = one["result"].get("store") if one["outcome"] == "CLEANED" else None
+        if store is not None:
+            table.add_row(
+                words.distance(one["at_ms"], now_ms),
+                f"{store['puts']:,}",
+                words.size(store["sent_bytes"]),
+                f"{store['gets']:,}",
+                words.size(store["received_bytes"]),
+                words.money(store["dollars"]),
+            )
+    return table
 
 
 def _show_failure(console: Console, one: Run, now_ms: int) -> None:
@@ -129,4 +155,7 @@ def _details(result: Result) -> list[str]:
     ]
     if result["spilled_bytes"]:
         lines.append(f"{words.size(result['spilled_bytes'])} were spilled to temporary files")
+    store = result.get("store")
+    if store is not None:
+        lines.append(f"at the object store: {words.requests(store)}")
     return lines

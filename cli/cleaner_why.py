@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odradek.cli import words
-from odradek.cli.answers import Condition, WhyAnswer
+from odradek.cli.answers import Condition, Levels, WhyAnswer
 from odradek.cli.tables import new_table, print_table
 
 _TITLES = {
@@ -38,6 +38,10 @@ def show_why(answer: WhyAnswer) -> None:
         if found:
             console.print(f"\n[bold]{title}[/]")
             print_table(console, _table(found, now_ms, is_limit=kind == "LIMIT"))
+    levels = answer.get("levels")
+    if levels is not None:
+        console.print("\n[bold]Its records are in the object store[/]")
+        print_table(console, _levels(levels))
 
 
 def _table(conditions: list[Condition], now_ms: int, *, is_limit: bool) -> Table:
@@ -49,6 +53,22 @@ def _table(conditions: list[Condition], now_ms: int, *, is_limit: bool) -> Table
         table.add_row(
             _mark(one, is_limit=is_limit), Text(one["name"]), Text(_meaning(one, now_ms))
         )
+    return table
+
+
+def _levels(levels: Levels) -> Table:
+    table = new_table(has_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    wal_bytes = words.size(levels["wal"]["bytes"])
+    table.add_row("  L0", "WAL", f"{wal_bytes} that are in no segment yet")
+    for name, title, level in (
+        ("L1", "dirty", levels["dirty"]), ("L2", "clean", levels["clean"])
+    ):  # fmt: skip
+        segments = words.count(level["segments"], "segment")
+        objects = words.count(level["objects"], "object")
+        table.add_row(f"  {name}", title, f"{segments} in {objects}, {words.size(level['bytes'])}")
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from odradek.cli.words import key_text, size
+from odradek.cli.words import key_text, requests, size
 from odradek.config.printable import printable
 
 _ONE_OF = {
@@ -38,6 +38,8 @@ def _show(console: Console, topic: str, one: Mapping[str, Any]) -> None:
     extent = f"{span}, clean up to {one['clean_offset']:,}, {size(one['size_bytes'])}"
     console.print(f"{name}  {extent}", soft_wrap=True)
     console.print(f"  {_cleaned(one['cleaned'])}", soft_wrap=True)
+    for text in _requests(one):
+        console.print(f"  {text}", soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Guarantee", overflow="fold")
     table.add_column("Examined", justify="right")
@@ -63,6 +65,15 @@ def _cleaned(run: Mapping[str, Any] | None) -> str:
     records = f"{run['end_records']:,} of {run['start_records']:,} records"
     sizes = f"{size(run['end_bytes'])} of {size(run['start_bytes'])}"
     return f"Cleaned in {run['total_ms'] / 1000:,.1f} s: {records} are left, {sizes}; {dirty}."
+
+
+def _requests(one: Mapping[str, Any]) -> Iterator[str]:
+    """Return the requests to the object store; older brokers, and local topics, have none."""
+    cleaning, proof = (one["cleaned"] or {}).get("store"), one.get("store")
+    if cleaning is not None:
+        yield f"The cleaning at the object store: {requests(cleaning)}."
+    if proof is not None:
+        yield f"The proof at the object store: {requests(proof)}."
 
 
 def _counted(count: int, things: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ from odradek.config.printable import printable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_CENT = 0.01
 # A moment beyond this means never, and datetime may not represent it.
 _YEARS_100_MS = 100 * 365 * 86_400_000
 
@@ -55,6 +57,22 @@ def distance(at_ms: int, now_ms: int) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Write a number of things: 1 tombstone, 2,000 tombstones."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def money(dollars: float | None) -> str:
+    """Write a sum of dollars, a small one by its first two digits: $1.20, $0.000021."""
+    if dollars is None:
+        return "unknown"
+    if 0 < dollars < _CENT:
+        return f"${dollars:.{1 - math.floor(math.log10(dollars))}f}"
+    return f"${dollars:,.2f}"
+
+
+def requests(use: Mapping[str, Any]) -> str:
+    """Write requests and their costs: 2 PUTs of 1.5 MB, 1 GET of 9 B, $0.000010."""
+    puts = f"{count(use['puts'], 'PUT')} of {size(use['sent_bytes'])}"
+    gets = f"{count(use['gets'], 'GET')} of {size(use['received_bytes'])}"
+    return f"{puts}, {gets}, {money(use['dollars'])}"
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from odradek.broker.counters.object_requests import Tally
 from odradek.config.object_store import ObjectStoreConfig
-from odradek.storage.objects.counting import GET, HEAD, LIST, PUT
+from odradek.storage.objects.counting import READS, WRITES
+from odradek.storage.objects.metering import StoreUse
 
 HOUR_S = 3600
 # As in AWS' calculator.
@@ -35,6 +36,10 @@ class Prices:
     gb_month: float
     gb_out: float
 
+    def dollars(self, use: StoreUse) -> float:
+        """Return the costs of requests, and of the bytes that they read."""
+        return sum(_costs(self, use).values())
+
 
 def prices_of(config: ObjectStoreConfig) -> Prices:
     """Return the prices of the settings."""
@@ -50,12 +55,11 @@ def bill(prices: Prices, tally: Tally, byte_seconds: float) -> dict[str, float]:
     """Return the costs by their kind; `byte_seconds` are the bytes stored, each by its time."""
     written = read = 0
     for (_, method), count in tally.requests.items():
-        written += count if method in (PUT, LIST) else 0
-        read += count if method in (GET, HEAD) else 0
+        written += count if method in WRITES else 0
+        read += count if method in READS else 0
+    received_bytes = sum(tally.received_bytes.values())
     return {
-        "put": written / _REQUESTS * prices.put,
-        "get": read / _REQUESTS * prices.get,
-        "out": sum(tally.received_bytes.values()) / _GB * prices.gb_out,
+        **_costs(prices, StoreUse(written, read, received_bytes=received_bytes)),
         "storage": byte_seconds / MONTH_S / _GB * prices.gb_month,
     }
 
@@ -69,6 +73,14 @@ def per_month(
     return {
         **{kind: dollars * times for kind, dollars in found.items()},
         "storage": stored_bytes / _GB * prices.gb_month,
+    }
+
+
+def _costs(prices: Prices, use: StoreUse) -> dict[str, float]:
+    return {
+        "put": use.puts / _REQUESTS * prices.put,
+        "get": use.gets / _REQUESTS * prices.get,
+        "out": use.received_bytes / _GB * prices.gb_out,
     }
 
 

@@ -81,9 +81,10 @@ class Sharing:
         self.janitor = Janitor(
             bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first, counts
         )
+        self.prices = prices_of(config)
         self.accounting = Accounting(
             bucket.requests,
-            prices_of(config),
+            self.prices,
             segments,
             is_first,
             asyncio.get_running_loop().time,

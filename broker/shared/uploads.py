@@ -21,6 +21,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from functools import partial
 
 from odradek.broker.catalog.engines import Engine
@@ -38,6 +39,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.levels import NotedLevels
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.broker.shared.packing import Part, pack
 from odradek.broker.shared.row_changes import RowChanges
@@ -130,6 +132,13 @@ class Uploads:
         tail = self._tails.get(key)
         return None if tail is None or tail.log.is_closed else tail.log
 
+    def note_levels(self, log: Log) -> NotedLevels | None:
+        """Note where the records of a log are that this broker leads, for a thread."""
+        tail = self._tails.get((log.topic_id, log.partition))
+        if tail is None or tail.log is not log:
+            return None
+        return NotedLevels(tuple(tail.rows.values()), tail.size_bytes)
+
     async def release(self, keys: Iterable[Partition]) -> None:
         """Return once nothing of the earlier logs of partitions is being stored.
 
@@ -195,8 +204,11 @@ class Uploads:
                     self._sealed[key] = tail
 
     async def pack(self, parts: Sequence[Part]) -> list[SegmentRow]:
-        """Upload an object that no row names yet. Raises ObjectStoreError and StorageError."""
-        return await self._pack(parts, self._session)
+        """Upload an object that no row names yet. Raises ObjectStoreError and StorageError.
+
+        Its requests count for the caller's meter (storage/objects/metering.py).
+        """
+        return await self._pack(parts, self._session, copy_context())
 
     @asynccontextmanager
     async def turn_of(self, log: Log) -> AsyncIterator[tuple[Tail, int]]:
@@ -315,7 +327,8 @@ class Uploads:
                 self._sealed[tail.key] = tail
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
-        rows = await self._pack(parts, session)
+        # It would be uploaded all the same, so it counts for no meter.
+        rows = await self._pack(parts, session, Context())
         await self.changes.name(rows, partial(add_segments, session=session, rows=rows))
         now_s = self.loop.time()
         for part, row in zip(parts, rows, strict=True):
@@ -323,12 +336,12 @@ class Uploads:
             if tail is not None and tail.log is part.log:
                 self._note(tail, part.segment, row, now_s)
 
-    async def _pack(self, parts: Sequence[Part], session: int) -> list[SegmentRow]:
+    async def _pack(
+        self, parts: Sequence[Part], session: int, context: Context
+    ) -> list[SegmentRow]:
         key = f"segments/{session:010d}/{next(self._numbers):012d}"
-        store, now_ms = self._bucket.store, self._now_ms()
-        return await self.loop.run_in_executor(
-            self._thread, pack, store, self._files, key, parts, now_ms
-        )
+        work = partial(pack, self._bucket.store, self._files, key, parts, self._now_ms())
+        return await self.loop.run_in_executor(self._thread, context.run, work)
 
     def _note(self, tail: Tail, segment: Segment, row: SegmentRow, now_s: float) -> None:
         before_bytes = tail.size_bytes

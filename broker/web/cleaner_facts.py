@@ -14,6 +14,7 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
+    from odradek.broker.shared.levels import NotedLevels
     from odradek.broker.web.services import WebServices
 
 # The logs that are noted in one turn of the event loop.
@@ -27,6 +28,7 @@ class NotedLog:
     log: Log  # only to pass on: a thread must not read it
     noted: Noted
     transaction: OpenTransaction | None
+    levels: NotedLevels | None  # of a shared log, where they are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +38,22 @@ class ExplainedLog:
     log: Log
     finding: Finding
     answer: Answer
+    levels: NotedLevels | None
 
 
 async def explain_logs(
-    broker: WebServices, logs: Iterable[Log], now_ms: int
+    broker: WebServices, logs: Iterable[Log], now_ms: int, *, with_levels: bool = False
 ) -> tuple[list[ExplainedLog], list[Unreadable]]:
     """Find the state of logs; the event loop does other work meanwhile."""
+    sharing = broker.sharing if with_levels else None
     noted_logs = []
     for at, log in enumerate(list(logs)):
         if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
             await asyncio.sleep(0)
         if not log.is_closed:
             noted, transaction = broker.cleaner.note(log), _open_transaction(log)
-            noted_logs.append(NotedLog(log, noted, transaction))
+            levels = None if sharing is None else sharing.uploads.note_levels(log)
+            noted_logs.append(NotedLog(log, noted, transaction, levels))
     return await asyncio.get_running_loop().run_in_executor(None, _explain_all, noted_logs, now_ms)
 
 
@@ -69,7 +74,8 @@ def _explain_all(
                 one.transaction,
                 one.noted.horizon_ms,
             )
-            explained.append(ExplainedLog(one.log, finding, explain(facts, now_ms)))
+            answer = explain(facts, now_ms)
+            explained.append(ExplainedLog(one.log, finding, answer, one.levels))
         except (StorageError, ProtocolError) as error:
             unreadable.append(Unreadable(one.noted, f"{type(error).__name__}: {error}"))
     return explained, unreadable

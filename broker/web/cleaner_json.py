@@ -1,9 +1,14 @@
-"""The cleaner's answers as JSON values: Kafka's words, enums by name with their meanings."""
+"""The cleaner's answers as JSON values: Kafka's words, enums by name with their meanings.
+
+Of a log whose segments are in an object store they have its levels, requests and their costs, by
+the prices of the settings; of others they have null there.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker.web.cleaner_facts import ExplainedLog
 from odradek.cleaner.passes.stats import CleanResult
@@ -20,6 +25,10 @@ from odradek.cleaner.runtime.survey import Finding, Unreadable
 from odradek.config.broker import BrokerConfig
 from odradek.config.option import options_of
 from odradek.storage.checkpoints import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.shared.bill import Prices
+    from odradek.storage.objects.metering import StoreUse
 
 Json = dict[str, object]
 
@@ -75,7 +84,9 @@ def state(
     }
 
 
-def plan(explained: ExplainedLog, made: Plan, position: int | None) -> Json:
+def plan(
+    explained: ExplainedLog, made: Plan, position: int | None, prices: Prices | None
+) -> Json:
     """Show the effect of cleaning a log, its time, and what it waits for."""
     finding, answer = explained.finding, explained.answer
     dirty = finding.dirty
@@ -92,6 +103,7 @@ def plan(explained: ExplainedLog, made: Plan, position: int | None) -> Json:
             "may_spill": made.bounds.may_spill,
             "read_bytes": made.bounds.read_bytes_max,
             "written_bytes": made.bounds.written_bytes_max,
+            "store": store_use(_most_requests(explained, made), prices),
         },
         "exact": None if exact is None else result_as_json(exact),
         "exact_missing": None if missing is None else missing.name,
@@ -108,10 +120,25 @@ def why(explained: ExplainedLog, position: int | None, now_ms: int) -> Json:
             {**dataclasses.asdict(one), "kind": one.kind.name}
             for one in explained.answer.conditions
         ],
+        "levels": levels(explained),
     }
 
 
-def outcome(one: Outcome) -> Json:
+def levels(explained: ExplainedLog) -> Json | None:
+    """Show where the records of a log are whose segments are in an object store."""
+    if explained.levels is None:
+        return None
+    found = explained.levels.levels(explained.finding.dirty.first_dirty_offset)
+    return {
+        "wal": {"bytes": found.wal_bytes},
+        **{
+            name: {"segments": one.segments, "objects": one.objects, "bytes": one.size_bytes}
+            for name, one in (("dirty", found.dirty), ("clean", found.clean))
+        },
+    }
+
+
+def outcome(one: Outcome, prices: Prices | None) -> Json:
     """Show the outcome of a requested cleaning."""
     return {
         "topic": one.topic,
@@ -119,13 +146,14 @@ def outcome(one: Outcome) -> Json:
         "outcome": one.status.name,
         "because": one.because,
         "sentence": f"{one.status.value}: {one.because}",
-        "result": None if one.result is None else result_as_json(one.result),
+        "result": None if one.result is None else _result(one.result, prices),
     }
 
 
-def run(one: Run) -> Json:
+def run(one: Run, prices: Prices | None) -> Json:
     """Show a run of the history."""
-    return run_as_json(one)
+    found = run_as_json(one)
+    return found if one.result is None else {**found, "result": _result(one.result, prices)}
 
 
 def quarantined(one: Quarantined, due_ms: int | None) -> Json:
@@ -137,6 +165,26 @@ def unread(one: Unreadable) -> Json:
     """Show a log that could not be read."""
     state = one.noted.log
     return {"topic": state.topic, "partition": state.partition, "because": one.cause}
+
+
+def _result(result: CleanResult, prices: Prices | None) -> Json:
+    return {**result_as_json(result), "store": store_use(result.store, prices)}
+
+
+def store_use(use: StoreUse | None, prices: Prices | None) -> Json | None:
+    """Show requests to the object store, and their costs."""
+    if use is None:
+        return None
+    return {**dataclasses.asdict(use), "dollars": None if prices is None else prices.dollars(use)}
+
+
+def _most_requests(explained: ExplainedLog, made: Plan) -> StoreUse | None:
+    if explained.levels is None:
+        return None
+    finding = explained.finding
+    end_offset = finding.dirty.first_uncleanable_offset
+    bounds = explained.levels.bounds(made.bounds.reads, finding.facts.config, end_offset)
+    return bounds.after(made.exact) if isinstance(made.exact, CleanResult) else bounds.use
 
 
 def _answer(finding: Finding, answer: Answer, position: int | None) -> Json:

@@ -34,6 +34,7 @@ from odradek.cleaner.runtime.survey import queue
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
+    from odradek.broker.shared.bill import Prices
     from odradek.broker.web.services import WebServices
 
 # All dry runs of one request end within this time; partitions left out get bounds only.
@@ -114,8 +115,10 @@ class CleanerRoutes:
     ) -> web.Response:
         now_ms = self._broker.clock.now_ms()
         compacted = self._compacted()
-        explained, unreadable = await explain_logs(self._broker, compacted, now_ms)
-        in_thread = asyncio.to_thread
+        explained, unreadable = await explain_logs(
+            self._broker, compacted, now_ms, with_levels=True
+        )
+        in_thread, prices = asyncio.to_thread, self._prices
         positions = await in_thread(_positions, explained, now_ms)
         if wanted is not None:
             explained = [one for one in explained if one.log in wanted]
@@ -127,7 +130,7 @@ class CleanerRoutes:
                 "now_ms": now_ms,
                 "is_exact": is_exact,
                 "plans": [
-                    shown.plan(one, made, positions.get(one.log))
+                    shown.plan(one, made, positions.get(one.log), prices)
                     for one, made in zip(busy, plans, strict=True)
                 ],
                 "nothing_to_clean": len(explained) - len(busy),
@@ -157,7 +160,7 @@ class CleanerRoutes:
         """Answer with every condition for a partition's cleaning."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms = self._broker.clock.now_ms()
-        found, unreadable = await explain_logs(self._broker, [log], now_ms)
+        found, unreadable = await explain_logs(self._broker, [log], now_ms, with_levels=True)
         if not found:
             because = unreadable[0].cause if unreadable else "it was deleted meanwhile"
             raise Problem(503, f"{log.name} cannot be read: {because}")
@@ -180,9 +183,9 @@ class CleanerRoutes:
         if not must_wait:
             asked = [{"topic": log.topic, "partition": log.partition} for log in logs]
             return await answer_from_thread(lambda: {"asked": asked}, status=202)
-        outcomes = await asyncio.gather(*answers)
+        outcomes, prices = await asyncio.gather(*answers), self._prices
         return await answer_from_thread(
-            lambda: {"outcomes": [shown.outcome(one) for one in outcomes]}
+            lambda: {"outcomes": [shown.outcome(one, prices) for one in outcomes]}
         )
 
     async def retry(self, request: web.Request) -> web.Response:
@@ -200,7 +203,7 @@ class CleanerRoutes:
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms, scheduler = self._broker.clock.now_ms(), self._broker.cleaner.scheduler
         history, failed = scheduler.runs, scheduler.progress.standing(log).quarantined
-        is_loaded, runs = history.is_loaded, history.runs(log)
+        is_loaded, runs, prices = history.is_loaded, history.runs(log), self._prices
         quarantined = None
         if failed is not None:
             explained, _ = await explain_logs(self._broker, [log], now_ms)
@@ -214,7 +217,7 @@ class CleanerRoutes:
                 "is_loaded": is_loaded,
                 # The present state: entries of runs have the time of the next try as of then.
                 "quarantined": quarantined,
-                "runs": [shown.run(one) for one in runs],
+                "runs": [shown.run(one, prices) for one in runs],
             }
         )
 
@@ -223,14 +226,19 @@ class CleanerRoutes:
         Parameters(request, ())
         history = self._broker.cleaner.scheduler.runs
         now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
-        runs = list(history.all())
+        runs, prices = list(history.all()), self._prices
         return await answer_from_thread(
             lambda: {
                 "now_ms": now_ms,
                 "is_loaded": is_loaded,
-                "runs": [shown.run(one) for one in _latest(runs)],
+                "runs": [shown.run(one, prices) for one in _latest(runs)],
             }
         )
+
+    @property
+    def _prices(self) -> Prices | None:
+        sharing = self._broker.sharing
+        return None if sharing is None else sharing.prices
 
     def _one_log(self, parameters: Parameters) -> Log:
         topic, number = parameters.text("topic"), parameters.number("partition")

@@ -26,6 +26,7 @@ from aiohttp import web
 from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.access import Access
+from odradek.broker.web.cleaner_json import store_use
 from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone, while_asked
 from odradek.broker.web.octets import (
     as_text_and_base64,
@@ -48,6 +49,7 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
+    from odradek.broker.shared.bill import Prices
     from odradek.broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
@@ -166,7 +168,8 @@ class ProofApi:
                     pace=pace,
                     run=not is_dry,
                 )
-                return _verification_as_json(await while_asked(request, pace, work))
+                prices = None if broker.sharing is None else broker.sharing.prices
+                return _verification_as_json(await while_asked(request, pace, work), prices)
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
             logger.warning("could not verify log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}
@@ -263,7 +266,7 @@ def parse_key(parameters: Parameters) -> bytes:
     raise Problem(400, "key_format is text, hex or base64")
 
 
-def _verification_as_json(one: Verification) -> dict[str, Any]:
+def _verification_as_json(one: Verification, prices: Prices | None) -> dict[str, Any]:
     result = one.result
     return {
         "partition": one.partition,
@@ -273,8 +276,10 @@ def _verification_as_json(one: Verification) -> dict[str, Any]:
         "clean_offset": one.clean_offset,
         "size_bytes": one.size_bytes,
         "cleaned": None if result is None else {
-            name: getattr(result, name) for name in _RESULT_FIELDS
+            **{name: getattr(result, name) for name in _RESULT_FIELDS},
+            "store": store_use(result.store, prices),
         },
+        "store": store_use(one.store, prices),
         "findings": [_finding_as_json(finding) for finding in one.findings],
     }  # fmt: skip
 

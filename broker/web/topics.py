@@ -17,6 +17,7 @@ from aiohttp import web
 
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs
+from odradek.broker.web.cleaner_json import levels
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
 from odradek.storage.log import Log
@@ -64,8 +65,12 @@ class TopicRoutes:
         """Answer with a topic and its partitions."""
         parameters = Parameters(request, ("topic",))
         topic, _ = topic_of(self._broker, parameters)
-        explained = await self._explain([topic])
-        rows = list((await _rows(topic.logs, explained)).values())
+        explained = await self._explain([topic], with_levels=True)
+        shown = await asyncio.to_thread(_levels, explained)
+        rows = [
+            {**row, "levels": shown.get(log)}
+            for log, row in (await _rows(topic.logs, explained)).items()
+        ]
         if self._broker.topics.get(topic.name) is None:
             raise Problem(404, f"topic {topic.name} was deleted meanwhile")
         now_ms = self._broker.clock.now_ms()
@@ -78,10 +83,17 @@ class TopicRoutes:
             }
         )
 
-    async def _explain(self, topics: Iterable[Topic]) -> Mapping[Log, ExplainedLog]:
+    async def _explain(
+        self, topics: Iterable[Topic], *, with_levels: bool = False
+    ) -> Mapping[Log, ExplainedLog]:
         logs = [log for topic in topics if topic.config.compact for log in topic.logs]
-        explained, _ = await explain_logs(self._broker, logs, self._broker.clock.now_ms())
+        now_ms = self._broker.clock.now_ms()
+        explained, _ = await explain_logs(self._broker, logs, now_ms, with_levels=with_levels)
         return {one.log: one for one in explained}
+
+
+def _levels(explained: Mapping[Log, ExplainedLog]) -> Mapping[Log, Json | None]:
+    return {log: levels(one) for log, one in explained.items()}
 
 
 async def _rows(logs: Iterable[Log], explained: Mapping[Log, ExplainedLog]) -> dict[Log, Json]:

@@ -31,6 +31,7 @@ from odradek.cleaner.passes.offset_map import (
 )
 from odradek.cleaner.passes.ordinals import Numbering, Ordinals
 from odradek.cleaner.passes.spill import CLEAN, DIRTY, ROW_BYTES, SpillTarget
+from odradek.cleaner.rules.policy import must_count
 from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.config.values import INT64_MAX
@@ -55,8 +56,6 @@ from odradek.protocol.kernel import Bytes, Table
 
 logger = logging.getLogger(__name__)
 
-# Few records with a key and a value are smaller than this: more offsets must include gaps.
-_RECORD_BYTES = 16
 _ANY_VERDICT = 0xFF
 
 # From the number of records that may be spilled.
@@ -191,10 +190,9 @@ class Indexer:
     def _count_dirty(self) -> int:
         """Return the number of dirty records, or a little more."""
         dirty = self._job.dirty
-        offsets = max(dirty.first_uncleanable_offset - dirty.first_dirty_offset, 0)
-        if offsets <= dirty.cleanable_bytes // _RECORD_BYTES:
-            return offsets
-        return self._count(range(self.first, len(self._job.segments)), dirty=True)
+        if must_count(dirty):
+            return self._count(range(self.first, len(self._job.segments)), dirty=True)
+        return max(dirty.first_uncleanable_offset - dirty.first_dirty_offset, 0)
 
     def _count(self, places: range, *, dirty: bool) -> int:
         """Return the number of dirty or of clean records in segments, by the batches' headers."""

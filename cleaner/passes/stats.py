@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.cleaner.rules.policy import Reason
+from odradek.storage.objects.metering import StoreUse
 
 _MB = 1024 * 1024
 
@@ -78,6 +79,8 @@ class CleanResult:
     is_verified: bool  # log.cleaner.verify has proved the output
     # Only the dirty section was cleaned: it stays dirty, and its tombstones are as they were.
     is_alone: bool
+    # The requests to the object store, of a log whose segments are there.
+    store: StoreUse | None = None
 
     @property
     def reclaimed_bytes(self) -> int:
@@ -130,6 +133,12 @@ def report(result: CleanResult, thread: int | str) -> str:
     ]
     if result.is_alone:
         lines.append("Cleaned the dirty section alone: the clean one would have cost more")
+    if result.store is not None:
+        store = result.store
+        lines.append(
+            f"Object store: {store.puts:,} PUTs with {store.sent_bytes / _MB:,.1f} MB, "
+            f"{store.gets:,} GETs with {store.received_bytes / _MB:,.1f} MB"
+        )
     return "\n\t".join(lines)
 
 

@@ -27,6 +27,8 @@ from odradek.cleaner.rules.facts import LogFacts, SegmentFacts
 OFFSET_SPAN_MAX = 2**31 - 1
 _SETTLED_RATIO = 2
 _EXPIRY_RUNS = 10
+# Few records with a key and a value are smaller than this: more offsets must include gaps.
+_RECORD_BYTES = 16
 
 
 class Bound(Enum):
@@ -149,6 +151,12 @@ def reason_to_clean(log: LogFacts, dirty: DirtyRange) -> Reason | None:
         if dirty.cleanable_ratio > log.config.min_cleanable_dirty_ratio:
             return Reason.DIRTY
     return Reason.EXPIRED if dirty.expired_ms is not None else None
+
+
+def must_count(dirty: DirtyRange) -> bool:
+    """Return whether the dirty records are counted by a read: their offsets may have gaps."""
+    offsets = dirty.first_uncleanable_offset - dirty.first_dirty_offset
+    return offsets > dirty.cleanable_bytes // _RECORD_BYTES
 
 
 def pays_alone(dirty: DirtyRange, kept_bytes: int, ratio: float) -> bool:

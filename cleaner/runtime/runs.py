@@ -3,7 +3,7 @@
 Runs are kept in a file and written to the log as lines of JSON:
 
     {"outcome": "CLEANED", "topic": "orders", "partition": 0, "topic_id": "…", "at_ms": …,
-     "result": {"reason": "DIRTY", "first_dirty_offset": 0, …}}
+     "result": {"reason": "DIRTY", "first_dirty_offset": 0, …, "store": null}}
     {"outcome": "FAILED", …, "failure": {"exception": "CorruptFile: …", "file": "…", …}}
 """
 
@@ -20,6 +20,7 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.rules.quarantine import Quarantined
 from odradek.protocol.wire import encode_uuid
+from odradek.storage.objects.metering import StoreUse
 
 T = TypeVar("T")
 
@@ -27,7 +28,9 @@ _HEAD: Mapping[str, str] = {"topic": "str", "partition": "int", "at_ms": "int"}
 _TOPIC_ID_BYTES = 16
 
 # The values of fields that an older line lacks, since they were not counted yet.
-_BLANKS: Mapping[str, object] = {"int": 0, "float": 0.0, "bool": False, "int | None": None}
+_BLANKS: Mapping[str, object] = {
+    "int": 0, "float": 0.0, "bool": False, "int | None": None, "StoreUse | None": None
+}  # fmt: skip
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -138,6 +141,8 @@ def _made(make: Callable[..., T], kinds: Mapping[str, str], read: object, **know
 def _checked(name: str, kind: str, value: object) -> object:
     if value is None and kind in _BLANKS:
         return _BLANKS[kind]
+    if kind == "StoreUse | None":
+        return _made(StoreUse, _kinds(StoreUse), value)
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise DamagedRun(f"{value!r} is no {name}")
     return value

@@ -31,6 +31,7 @@ from odradek.cleaner.runtime.progress import CleanerOffsets
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
+from odradek.storage.objects.metering import StoreUse, metered
 
 
 class NotCleaned(Exception):
@@ -49,6 +50,7 @@ class Verification:
     clean_offset: int  # the cleaner's checkpoint at the time of the last snapshot
     size_bytes: int
     findings: tuple[Finding, ...]
+    store: StoreUse | None  # the proof's own requests to the object store, of a shared log
 
     @property
     def is_proved(self) -> bool:
@@ -136,16 +138,15 @@ async def verify(
     That cleaning's output is also proved before the swap, even without log.cleaner.verify. Runs
     on the loop. Raises CorruptFile, DiskFailure, NotCleaned and CleaningAborted.
     """
-    in_thread = asyncio.get_running_loop().run_in_executor
-    key = log.topic, log.partition
+    in_thread, key = asyncio.to_thread, (log.topic, log.partition)
     result = None
-    before = await in_thread(None, hold, note_moment(log))
+    before = await in_thread(hold, note_moment(log))
     if run:
         outcome = await pool.ask(log, must_verify=True)
         if outcome.status not in (Status.CLEANED, Status.NOTHING):
             raise NotCleaned(f"{log.name}: {outcome.status.value}: {outcome.because}")
         result = outcome.result
-    after = await in_thread(None, hold, note_moment(log))
+    after = await in_thread(hold, note_moment(log))
     checkpoint = offsets.cleaner_offsets.get(key, after.start_offset)
     if result is not None:
         bounds = bounds_of(before, after, result, log.config.min_compaction_lag_ms)
@@ -153,7 +154,8 @@ async def verify(
     else:
         clean = checkpoint if log.config.compact else None
         prove = partial(prove_as_it_is, after, clean, fs, pace.before_io)
-    findings = await in_thread(None, prove)
+    with metered() as meter:
+        findings = await in_thread(prove)
     return Verification(
         log.topic,
         log.partition,
@@ -163,4 +165,5 @@ async def verify(
         checkpoint,
         after.size_bytes,
         tuple(findings),
+        meter.use if log.is_shared else None,
     )

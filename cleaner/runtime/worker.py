@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from odradek.cleaner.runtime.resources import Resources
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.log import Log
+from odradek.storage.objects.metering import metered
 from odradek.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -135,17 +136,19 @@ class Worker:
         pace = Pace(
             resources.charge, self._stopping, lambda: running.must_stop or self.is_dismissed
         )
-
         try:
-            result = clean(
-                running.job,
-                fs=running.log.active.fs,
-                random_below=resources.random_below,
-                clock_ms=resources.clock_ms,
-                before_io=pace.before_io,
-                propose=partial(self._propose, running),
-                counters=running.counters,
-            )
+            with metered() as meter:
+                result = clean(
+                    running.job,
+                    fs=running.log.active.fs,
+                    random_below=resources.random_below,
+                    clock_ms=resources.clock_ms,
+                    before_io=pace.before_io,
+                    propose=partial(self._propose, running),
+                    counters=running.counters,
+                )
+            if running.log.is_shared:
+                result = replace(result, store=meter.use)
         except (CleaningAborted, StaleSegments):
             self._ask(self._scheduler.abandon, running)
         except Exception as error:  # The root of a cleaning: one log must not stop the others.

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from odradek.storage.files import Buffer
+from odradek.storage.objects.metering import StoreUse, present_meter
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError, StoredObject
 
 PUT, GET, HEAD, LIST, DELETE = "PUT", "GET", "HEAD", "LIST", "DELETE"
+# The methods that have the price of a PUT, and those that have the price of a GET.
+WRITES, READS = frozenset((PUT, LIST)), frozenset((GET, HEAD))
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class Request:
 class CountingStore:
     """Passes requests on to a store, and reports each in its own thread once it has ended.
 
+    It is also added to the meter of its context (storage/objects/metering.py), if there is one.
     A listing is one request, and so is the deletion of any number of objects.
     """
 
@@ -83,4 +87,14 @@ class CountingStore:
             request.error = error
             raise
         finally:
+            meter = present_meter()
+            if meter is not None:
+                meter.add(_use(request))
             self._report(request)
+
+
+def _use(request: Request) -> StoreUse:
+    method = request.method
+    return StoreUse(
+        int(method in WRITES), int(method in READS), request.sent_bytes, request.received_bytes
+    )

@@ -1,7 +1,8 @@
 """Blocks that sequential readers of remote files need next, fetched by a few threads.
 
 No request waits in a queue: one is begun if a thread is free, and while there is room for its
-blocks. Else the reader fetches its blocks itself, when it needs them.
+blocks. Else the reader fetches its blocks itself, when it needs them. The requests count for the
+meter of the reader (storage/objects/metering.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 from odradek.storage.objects.remote_files import BlockFile
 
@@ -84,7 +86,9 @@ class ReadAhead:
             stop = min(start + REQUEST_BLOCKS_MAX, end)
             self._count(stop - start)
             fetched = file.fetched[start:stop]
-            self._threads.submit(self._fetch_and_release, file, start, fetched)
+            self._threads.submit(
+                copy_context().run, self._fetch_and_release, file, start, fetched
+            )
             start = stop
         return start
 

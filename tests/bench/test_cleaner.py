@@ -32,7 +32,9 @@ _KAFKAS = f"""\
 
 
 def _result(**known: object) -> CleanResult:
-    facts = {field.name: 1 for field in fields(CleanResult)} | {"reason": Reason.DIRTY}
+    facts = {field.name: 1 for field in fields(CleanResult)} | {
+        "reason": Reason.DIRTY, "store": None
+    }  # fmt: skip
     return CleanResult(**{**facts, **known})  # type: ignore[arg-type]
 
 

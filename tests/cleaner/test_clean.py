@@ -18,6 +18,7 @@ from odradek.protocol.batches import batch_crc
 from odradek.protocol.compression import Codec
 from odradek.storage.errors import CorruptFile, StaleSegments
 from odradek.storage.files import Buffer
+from odradek.storage.objects.metering import StoreUse
 from odradek.storage.real_files import RealFile
 from odradek.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
 from tests.cleaner.once import SETTINGS, clean_once
@@ -468,6 +469,11 @@ def test_a_run_is_reported_in_kafkas_words(world: World) -> None:
     assert lines[5] == "\tStart size: 0.0 MB (3 messages)"
     assert lines[6] == "\tEnd size: 0.0 MB (2 messages)"
     assert "33.3% fewer messages" in lines[7]
+    assert "Object store" not in "".join(lines)
+    shared = replace(result, store=StoreUse(2, 3, 1_500_000, 2 << 20))
+    assert report(shared, 3).splitlines()[-1] == (
+        "\tObject store: 2 PUTs with 1.4 MB, 3 GETs with 2.0 MB"
+    )
 
 
 def test_an_impossible_checkpoint_is_repaired_and_logged(

@@ -25,6 +25,7 @@ from odradek.storage.segment import LOG
 from tests.broker.cleaning import alter_topic
 from tests.broker.live import append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_cleaner_routes import LAZY, fill
+from tests.broker.test_shared_costs import put_more, taken_over
 from tests.broker.web import SETTINGS
 from tests.cli.answering import answering
 from tests.support.waiting import last_answer
@@ -62,12 +63,15 @@ async def test_the_way_of_a_cleaning_from_plan_to_history(tmp_path: Path) -> Non
         assert re.search(r"^prices-0 +not yet +100%", table, re.M) and "clicks" not in table
         plan = await shown(broker, "plan", "prices")
         assert "offsets 0 to 5" in plan and "2 in a map of" in plan and "4 of 6 records" in plan
+        assert "Requests" not in plan
         why = await shown(broker, "why", "prices", "0")
         assert re.search(r"no +min\.cleanable\.dirty\.ratio +100\.0% of it is dirty", why)
+        assert "object store" not in why
         run = await shown(broker, "run", "prices")
         assert "prices-0  was cleaned in" in run and "records gone: 4 of 6 records" in run
         history = await shown(broker, "history", "prices", "0")
         assert re.search(r"ago +asked for +6 .* 4 ", history)
+        assert "object store" not in run + history
         assert "There is nothing to clean in 1 compacted log." in await shown(broker, "plan")
         assert "there was nothing to clean" in await shown(broker, "run", "prices")
         assert "clicks is not compacted" in await shown(broker, "plan", "clicks")
@@ -197,6 +201,39 @@ def test_sizes_durations_and_moments_are_as_people_say_them() -> None:
     assert words.distance(0, 5_000) == "5.0 s ago"
     assert words.moment(2**63 - 1, 0) == "never"
     assert words.count(1, "key") == "1 key" and words.count(2_000, "key") == "2,000 keys"
+
+
+def test_money_is_shown_as_far_as_it_matters() -> None:
+    sums = {0.0: "$0.00", 0.000021: "$0.000021", 0.0000123: "$0.000012", 0.00999: "$0.0100",
+            0.01: "$0.01", 1234.5: "$1,234.50", None: "unknown"}  # fmt: skip
+    assert {dollars: words.money(dollars) for dollars in sums} == sums
+
+
+@on_uvloop
+async def test_a_shared_topic_has_levels_requests_and_costs(tmp_path: Path) -> None:
+    async with taken_over(tmp_path) as broker:
+        plan = await shown(broker, "plan", "t", "--estimate")
+        estimate = " ".join(plan.split())
+        assert re.search(
+            r"Requests at most \d+ PUTs? with 14\.4 MB of records, at most \d+ GETs of [\d.]+ MB; "
+            r"at most \$0\.\d+: cached blocks cost nothing", estimate
+        )  # fmt: skip
+        why = await shown(broker, "why", "t", "0")
+        assert re.search(r"L0 +WAL +0 B that are in no segment yet\n", why)
+        assert re.search(r"L1 +dirty +2 segments in 2 objects, 14\.4 MB\n", why)
+        assert re.search(r"L2 +clean +0 segments in 0 objects, 0 B\n", why)
+        run = await shown(broker, "run", "t")
+        costs = r"\d PUTs? of [\d.]+ MB, \d+ GETs of 14\.\d MB, \$0\.0012"
+        assert re.search(f"at the object store: {costs}\n", run)
+        history = await shown(broker, "history", "t", "0")
+        row = r".* ago +\d +[\d.]+ MB +\d+ +14\.\d MB +\$0\.0012\n"
+        assert re.search(rf"At the object store\nEnded .* Costs\n{row}", history)
+        await put_more(broker)
+        verified = (await cleaner(broker, "verify", "t")).output
+        assert re.search(r"The cleaning at the object store: 1 PUT of ", verified)
+        assert re.search(r"The proof at the object store: 0 PUTs of 0 B, \d+ GETs? of ", verified)
+        level = await shown(broker, "why", "t", "0")
+        assert re.search(r"L2 +clean +[12] segments? in ", level)
 
 
 @pytest.mark.slow

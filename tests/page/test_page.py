@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -500,6 +501,35 @@ def test_the_overview_shows_the_object_store_and_that_it_fails(
     expect(card).to_contain_text("Last error")
 
 
+def test_a_shared_topic_shows_its_levels_and_the_requests_of_its_runs(
+    sharing: Service, sharing_page: Page
+) -> None:
+    page = sharing_page
+    sharing.create("prices")
+    sharing.produce("prices", *many())
+    open_at(page, "topic/prices", "prices")
+    cell = page.get_by_role("row").nth(1).get_by_role("cell").nth(4)
+    levels = r"L0 [\d.]+ k?B, L1 [\d.]+ k?B in \d+ objects?, L2 0 B in 0 objects"
+    expect(cell).to_contain_text(re.compile(levels))
+    clean(sharing, "prices")
+    expect(cell).to_contain_text(re.compile(r"L2 [\d.]+ k?B in [1-9]\d* objects?"))
+    for view, heading in (("cleaner", "Cleaner"), ("", "Overview")):
+        open_at(page, view, heading)
+        run = page.get_by_role("row").filter(has_text="asked for")
+        expect(run).to_contain_text(re.compile(r"[1-9]\d* PUTs?, \d+ GETs?, \$0\.0"))
+
+
+def test_a_local_topic_shows_nothing_of_an_object_store(service: Service, page: Page) -> None:
+    service.create("prices")
+    service.produce("prices", *many())
+    clean(service, "prices")
+    for path, heading in (("topic/prices", "prices"), ("cleaner", "Cleaner"), ("", "Overview")):
+        open_at(page, path, heading)
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
+        for text in ("object store", "L0"):
+            expect(page.get_by_text(text).filter(visible=True)).to_have_count(0)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_everybody_can_use_the_object_store(
@@ -512,3 +542,7 @@ def test_everybody_can_use_the_object_store(
     open_at_any_width(sharing_page, "", "Overview")
     expect(sharing_page.get_by_role("heading", name="Object store")).to_be_visible()
     expect_usable(sharing_page, "the object store")
+    sharing.create("carts")
+    sharing.produce("carts", *many(20))
+    open_at_any_width(sharing_page, "topic/carts", "carts")
+    expect_usable(sharing_page, "a shared topic")

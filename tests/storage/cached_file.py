@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.store import ObjectStore
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.remote import contents, upload
 from tests.support.object_store import MemoryStore
@@ -23,13 +25,15 @@ def cached(
     *,
     memory_bytes_max: int = 0,
     of: MemoryStore | None = None,
+    through: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Iterator[tuple[CachedFiles, bytes]]:
-    """A file of some size in a bucket, and its bytes."""
+    """A file of some size in a bucket, which is read through another store, and its bytes."""
     data = contents(size)
     fs = CachedFiles(
         CrashFileSystem(), bytes_max, memory_bytes_max=memory_bytes_max, block_bytes=BLOCK
     )
-    fs.add_remote(PATH, upload(of or MemoryStore(), "pack", data))
+    remote = upload(of or MemoryStore(), "pack", data)
+    fs.add_remote(PATH, replace(remote, store=through(remote.store)))
     yield fs, data
     fs.close()
 

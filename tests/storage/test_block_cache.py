@@ -17,6 +17,8 @@ from odradek.broker.errors import code_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.errors import CorruptFile, DiskFailure, NotCached, StorageError, StoreFailure
 from odradek.storage.objects.cached_files import CachedFiles
+from odradek.storage.objects.counting import CountingStore, Request
+from odradek.storage.objects.metering import StoreUse, metered
 from odradek.storage.objects.store import ObjectStore
 from odradek.storage.real_files import RealFileSystem
 from tests.simulation.crashfs import CrashFileSystem
@@ -59,6 +61,24 @@ def test_a_sequential_reader_needs_few_requests_and_each_byte_once() -> None:
         assert fs.counters.fetched_bytes == len(data)
         assert len(bucket.ranges) < 200
         assert max(size for _, size in bucket.ranges) == 4 * BLOCK
+
+
+def test_a_meter_has_the_read_ahead_of_its_reader_and_nobody_else_s() -> None:
+    found: list[Request] = []
+    with cached(200 * BLOCK, through=lambda one: CountingStore(one, found.append)) as (fs, data):
+        fs.open(PATH).read(100 * BLOCK, 1)  # by somebody who has no meter
+        assert len(found) == 1
+        with metered() as meter:
+            read = b""
+            while len(read) < len(data):
+                read += read_on(fs, PATH, len(read), 5)
+            fs.close()
+        assert read == data
+        assert max(one.received_bytes for one in found) == 4 * BLOCK  # read-ahead
+        assert meter.use == StoreUse(
+            gets=len(found) - 1, received_bytes=sum(one.received_bytes for one in found[1:])
+        )
+        assert meter.use.received_bytes == len(data) - BLOCK
 
 
 def test_a_random_reader_gets_what_it_asks_for_and_nothing_else() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 
 from odradek.storage.objects.counting import CountingStore, Request
+from odradek.storage.objects.metering import StoreUse, metered
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import (
     ObjectDamaged,
@@ -108,6 +111,40 @@ def test_each_attempt_counts() -> None:
         ("GET", "wal/1", 0, 5, "NoneType"),
     ]
     assert memory.requests == len(found)
+
+
+def test_a_meter_has_the_requests_of_its_context_as_a_bill_has_them() -> None:
+    memory = MemoryStore(answers=["before", "done", "after"])
+    store = RetryingStore(
+        CountingStore(memory, lambda _: None), 60_000, clock=lambda: 0.0, sleep=lambda _: None
+    )
+    with metered() as meter:
+        store.create("wal/1", b"12345")  # the requests of test_each_attempt_counts
+        assert meter.use == StoreUse(puts=2, gets=3, received_bytes=5)
+        with metered() as inner:
+            assert list(store.list_objects("wal/")) == [StoredObject("wal/1", 5, 0)]
+            store.create("wal/2", b"12")
+            store.delete(["wal/2"])
+        with ThreadPoolExecutor(1) as others:
+            others.submit(store.read, "wal/1").result()
+        assert store.read("wal/1") == b"12345"
+    store.read("wal/1")
+    assert meter.use == StoreUse(puts=2, gets=4, received_bytes=10)
+    assert inner.use == StoreUse(puts=2, sent_bytes=2)
+
+
+def test_threads_share_a_meter() -> None:
+    store = CountingStore(MemoryStore(), lambda _: None)
+    store.create("k", bytes(3))
+
+    def read() -> None:
+        for _ in range(500):
+            store.read("k")
+
+    with metered() as meter, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(copy_context().run, read) for _ in range(4)]:
+            done.result()
+    assert meter.use == StoreUse(gets=2000, received_bytes=6000)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { fill, h, row, table } from "./dom.js";
 import { distance, moment, percent, size } from "./format.js";
-import { RUN_COLUMNS, action, partitionLink, reasonText, runCells, runningCard } from "./parts.js";
+import { action, partitionLink, reasonText, runCells, runColumns, runningCard } from "./parts.js";
 import { runBars } from "./plot.js";
 
 const RUNS = 20;
@@ -17,13 +17,14 @@ function dueText(dueMs, at) {
 const nameOf = (one) => `${one.topic}-${one.partition}`;
 
 export async function cleaner() {
+  const { has_object_store: hasStore } = await get("/api/broker");
   const now = h("div");
   const summary = h("span", { class: "sub" });
   const queue = table("Next, in the order in which a free thread takes them",
     [["Partition"], ["Because"], ["Dirty", "number"], ["Bytes", "number"], ["When"]], "No partition waits.");
   const failed = table("Partitions whose last cleaning failed",
     [["Partition"], ["Cause"], ["Failures", "number"], ["Next try"], ["Action"]], "None: all partitions can be cleaned.");
-  const runs = table("Runs, the latest first", RUN_COLUMNS, "The cleaner has not run yet.");
+  const runs = table("Runs, the latest first", runColumns(hasStore), "The cleaner has not run yet.");
   const bars = runBars("Runs over time", [
     { text: "read", column: "read" }, { text: "written", column: "written" }, { text: "reclaimed", column: "reclaimed" }], size);
   const showAll = h("button", { type: "button", onclick: () => { isAll = true; refresh(); } }, "Show all runs");
@@ -49,7 +50,7 @@ export async function cleaner() {
       ]);
     });
     showAll.hidden = isAll || history.runs.length <= RUNS;
-    runs.show(isAll ? history.runs : history.runs.slice(0, RUNS), (run) => `${nameOf(run)}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
+    runs.show(isAll ? history.runs : history.runs.slice(0, RUNS), (run) => `${nameOf(run)}-${run.at_ms}`, () => row((run) => runCells(run, Date.now(), hasStore)));
     bars.update(history.runs.filter((run) => run.result).reverse().map((run) => ({
       name: nameOf(run), at_ms: run.at_ms, read: run.result.indexed_bytes + run.result.read_bytes,
       written: run.result.written_bytes, reclaimed: Math.max(run.result.reclaimed_bytes, 0) })));

@@ -34,6 +34,12 @@ export function money(dollars) {
   return Intl.NumberFormat("en", { style: "currency", currency: "USD" }).format(dollars);
 }
 
+/** Return a sum of dollars, a small one by its first two digits: $0.000021. */
+export function cost(dollars) {
+  if (!(dollars > 0 && dollars < 0.01)) return money(dollars);
+  return Intl.NumberFormat("en", { style: "currency", currency: "USD", maximumSignificantDigits: 2 }).format(dollars);
+}
+
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${Math.round(share * 100)} %`;
 }

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { fill, h, table, row } from "./dom.js";
 import { count, distance, duration, milliseconds, size } from "./format.js";
-import { RUN_COLUMNS, every, partitionLink, runCells, runningCard } from "./parts.js";
+import { every, partitionLink, runCells, runColumns, runningCard } from "./parts.js";
 import { objectStore } from "./objects.js";
 import { lines } from "./plot.js";
 
@@ -23,7 +23,7 @@ export async function overview() {
     { text: "read", column: "cleaner_bytes_read" }, { text: "written", column: "cleaner_bytes_written" }], size);
   const now = h("div", { class: "now" });
   const next = h("ul", { class: "plain", "aria-label": "Next cleanings" });
-  const runs = table("The last runs of the cleaner", RUN_COLUMNS, "The cleaner has not run yet.");
+  const runs = table("The last runs of the cleaner", runColumns(broker.has_object_store), "The cleaner has not run yet.");
 
   function showTiles(state) {
     const last = (name) => samples.columns[name]?.at(-1) ?? 0;
@@ -60,7 +60,7 @@ export async function overview() {
     const upcoming = [...cleaner.next, ...cleaner.later].slice(0, NEXT);
     fill(next, ...upcoming.map((one) => h("li", {}, partitionLink(one), h("span", { class: "quiet" },
       one.due_ms === null ? " when a thread runs" : one.due_ms <= cleaner.now_ms ? " next" : ` ${distance(one.due_ms, cleaner.now_ms)}`))));
-    runs.show(history.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now())));
+    runs.show(history.runs.slice(0, RUNS), (run) => `${run.topic}-${run.partition}-${run.at_ms}`, () => row((run) => runCells(run, Date.now(), broker.has_object_store)));
   }
 
   await Promise.all([more(), refresh()]);

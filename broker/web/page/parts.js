@@ -3,7 +3,7 @@
 import { post, token } from "./api.js";
 import { h } from "./dom.js";
 import { askToken, toast } from "./shell.js";
-import { count, distance, duration, moment, percent, size } from "./format.js";
+import { cost, count, distance, duration, moment, percent, size, things } from "./format.js";
 
 const KINDS = [
   ["clean", "clean"], ["dirty", "dirty, cleanable now"], ["waiting", "dirty, not yet cleanable"],
@@ -92,12 +92,21 @@ export function reasonText(name) {
   return REASONS[name] ?? name ?? "–";
 }
 
-/** Return the cells of a run, for a table of runs. */
-export function runCells(run, nowMs) {
+/** Show the requests of a run to the object store; a local topic has none. */
+function requests(store) {
+  if (!store) return h("span", { class: "quiet" }, "–");
+  const price = store.dollars === null ? "" : `, ${cost(store.dollars)}`;
+  return h("span", { title: `${size(store.sent_bytes)} sent, ${size(store.received_bytes)} received` },
+    `${things(store.puts, "PUT")}, ${things(store.gets, "GET")}${price}`);
+}
+
+/** Return the cells of a run, for a table of runs; with its requests if there is an object store. */
+export function runCells(run, nowMs, hasStore) {
   const when = h("span", { title: moment(run.at_ms) }, distance(run.at_ms, nowMs));
   const where = partitionLink(run);
   if (run.outcome !== "CLEANED") {
-    return [["tight", when], where, h("span", { class: "tag bad" }, "failed"), ["wrap", run.failure.exception], "", "", "", ""];
+    const rest = runColumns(hasStore).slice(4).map(() => "");
+    return [["tight", when], where, h("span", { class: "tag bad" }, "failed"), ["wrap", run.failure.exception], ...rest];
   }
   const result = run.result;
   const ratioText = result.start_bytes ? `${percent(result.reclaimed_bytes / result.start_bytes)}` : "–";
@@ -105,12 +114,15 @@ export function runCells(run, nowMs) {
     ["tight", when], where, h("span", { class: "tag good" }, "cleaned"), reasonText(result.reason),
     ["number optional", size(result.indexed_bytes + result.read_bytes)], ["number optional", size(result.written_bytes)],
     ["number", `${size(result.reclaimed_bytes)} (${ratioText})`], ["number", duration(result.total_ms)],
+    ...(hasStore ? [["number optional", requests(result.store)]] : []),
   ];
 }
 
-export const RUN_COLUMNS = [
-  ["When"], ["Partition"], ["Outcome"], ["Because"], ["Read", "number optional"], ["Written", "number optional"],
-  ["Reclaimed", "number"], ["Took", "number"],
-];
+export function runColumns(hasStore) {
+  return [
+    ["When"], ["Partition"], ["Outcome"], ["Because"], ["Read", "number optional"], ["Written", "number optional"],
+    ["Reclaimed", "number"], ["Took", "number"], ...(hasStore ? [["Object store", "number optional"]] : []),
+  ];
+}
 
 export { count, size };

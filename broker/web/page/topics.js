@@ -85,6 +85,15 @@ export async function topic(name, tab = "") {
   return { ...shown, elements: [...head, ...shown.elements] };
 }
 
+const LEVELS = "In the object store: L0 is the WAL's part that is in no segment yet, L1 are segments with dirty records, L2 clean ones.";
+
+/** Show where the records of a shared partition are, below its bar. */
+function levels({ wal, dirty, clean }) {
+  const stored = (name, { bytes, objects, segments }) => h("span", { title: things(segments, "segment") },
+    `, ${name} ${size(bytes)} in ${things(objects, "object")}`);
+  return h("div", { class: "quiet optional" }, `L0 ${size(wal.bytes)}`, stored("L1", dirty), stored("L2", clean));
+}
+
 function partitions(first) {
   const isCompacted = first.cleanup_policy.includes("compact");
   const list = table(
@@ -92,9 +101,11 @@ function partitions(first) {
     [["Partition"], ["Offsets", "optional"], ["Segments", "number optional"], ["Size", "number"], ["Bytes", "wide"], ["Dirty"], ["Next cleaning"], ["Action"]],
     "All partitions are offline.");
 
+  const note = h("p", { class: "quiet optional" }, LEVELS);
   let latest = first, most = 1;
 
   function draw() {
+    note.hidden = !latest.partition_rows.some((one) => one.levels);
     most = Math.max(...latest.partition_rows.map((one) => total(one.bytes)), 1);
     list.show(latest.partition_rows, (one) => one.partition, (item) => {
       const clean = isCompacted ? action(
@@ -103,7 +114,8 @@ function partitions(first) {
       if (clean) clean.setAttribute("aria-label", `Clean partition ${item.partition} now`);
       return row((one) => [
         String(one.partition), ["optional tight", `${whole(one.log_start_offset)} – ${whole(one.log_end_offset)}`],
-        ["number optional", whole(one.segments)], ["number", size(total(one.bytes))], ["wide", bytesBar(one.bytes, most)],
+        ["number optional", whole(one.segments)], ["number", size(total(one.bytes))],
+        ["wide", one.levels ? h("div", {}, bytesBar(one.bytes, most), levels(one.levels)) : bytesBar(one.bytes, most)],
         ["tight", ratio(one.dirty_ratio, latest.min_cleanable_dirty_ratio)],
         ["sentence", one.is_running ? h("span", { class: "tag now" }, "being cleaned")
           : one.quarantined ? h("span", {}, h("span", { class: "tag bad" }, "quarantined"), ` ${one.quarantined}`)
@@ -119,7 +131,7 @@ function partitions(first) {
 
   draw();
   return {
-    elements: [h("section", { class: "card" }, list.element, bytesKey())],
+    elements: [h("section", { class: "card" }, list.element, bytesKey(), note)],
     refresh,
     tick: throttled(refresh),
   };
