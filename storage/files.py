@@ -8,6 +8,7 @@ reference to it. A reader of a file that may be deleted meanwhile calls hold() f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -133,8 +134,22 @@ class FileSystem(Protocol):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         """Set a file's modification time."""
 
+    def keeping(self, paths: Sequence[Path]) -> AbstractContextManager[None]:
+        """Return a context in which files are read twice or more, in this order.
+
+        Bytes that come from elsewhere stay on this machine meanwhile.
+        """
+
     def space(self, path: Path) -> tuple[int, int]:
         """Return the size of a path's volume and the space available on it, in bytes."""
 
     def lock(self, path: Path) -> object:
         """Lock a file against other processes for as long as the returned value lives."""
+
+
+class LocalFiles:
+    """The part of a FileSystem whose files are all on this machine."""
+
+    def keeping(self, paths: Sequence[Path]) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()

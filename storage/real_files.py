@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from odradek.storage.errors import CorruptFile, DirectoryInUse, DiskFailure
-from odradek.storage.files import READ_BYTES_MAX, Buffer
+from odradek.storage.files import READ_BYTES_MAX, Buffer, LocalFiles
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ class RealFile:
         return held
 
 
-class RealFileSystem:
+class RealFileSystem(LocalFiles):
     """The file system of the operating system."""
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:

@@ -111,6 +111,8 @@ class _Run:
             make_spill=self._make_spill,
             filter_point=filter_point if summaries else None,
         )
+        dirty = [segment.log.path for segment in self._job.segments[indexer.first :]]
+        self._stack.enter_context(self._fs.keeping(dirty))
         index = indexer.index_dirty()
         self._is_alone = self._can_clean_alone(index, indexer)
         skipped = set() if self._is_alone else self._skip(index, summaries, filter_point)

@@ -294,7 +294,7 @@ class BlockCache:
     def _is_passing(self, file: BlockFile, claim: Claim, data: memoryview) -> bool:
         """Keep blocks in memory that were not fetched lately; with the lock held."""
         passing, sum_bytes = self._passing, self.counters.fetched_bytes
-        is_second = passing.note_fetch(file, claim.first, claim.end, sum_bytes)
+        is_second = passing.note_fetch(file, claim.first, claim.end, sum_bytes) or file.is_kept
         return not (is_second or file.is_removed) and passing.add(file, claim.first, data)
 
     def _copy_of(self, file: BlockFile) -> File | None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -121,7 +122,7 @@ class CachedFiles:
         loop_thread: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fs, self._block_bytes = fs, block_bytes
+        self._fs, self._bytes_max, self._block_bytes = fs, bytes_max, block_bytes
         self._blocks = BlockCache(
             self._create, bytes_max, memory_bytes_max, block_bytes, loop_thread, clock
         )
@@ -277,6 +278,21 @@ class CachedFiles:
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         self._check_local(path)
         self._fs.set_modified_ms(path, modified_ms)
+
+    @contextmanager
+    def keeping(self, paths: Sequence[Path]) -> Iterator[None]:
+        """Keep blocks on the disk once fetched, if half of the budget has room for all of them."""
+        with self._lock:
+            found = [one for one in map(self._find, paths) if one and one.remote is not None]
+            fits = sum(one.size_bytes for one in found) <= self._bytes_max // 2
+            kept = found if fits else []
+            for one, follower in zip_longest(kept, kept[1:]):
+                one.is_kept, one.follower = True, follower
+        try:
+            yield
+        finally:
+            for one in kept:
+                one.is_kept, one.follower = False, None
 
     # --- all else is below ----------------------------------------------------------------
 

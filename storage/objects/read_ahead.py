@@ -71,9 +71,18 @@ class ReadAhead:
         if stream is not None:
             begun_end, size = stream[0], min(2 * max(stream[1], count), self._blocks_max)
             start, end = max(begun_end, blocks.stop), min(blocks.stop + size, file.block_count)
-            if start > blocks.stop and end < file.block_count:  # by whole requests
-                end -= (end - start) % REQUEST_BLOCKS_MAX
-            file.streams[blocks.stop] = self.begin(file, start, end), size
+            if start > blocks.stop:
+                end = _by_requests(file, start, end)
+            begun_end = self.begin(file, start, end)
+            file.streams[blocks.stop] = begun_end, size
+            if file.follower is not None and begun_end == file.block_count:
+                self._begin_next(file.follower, blocks.stop + size - begun_end, size)
+
+    def _begin_next(self, file: BlockFile, end: int, size: int) -> None:
+        """Read ahead of a reader that will come to the first block of this file."""
+        start, _ = file.streams.get(0, (0, size))
+        end = _by_requests(file, start, min(end, file.block_count))
+        file.streams[0] = self.begin(file, start, end), size
 
     def begin(self, file: BlockFile, start: int, end: int) -> int:
         """Begin requests in free threads; return the end of their blocks."""
@@ -102,3 +111,10 @@ class ReadAhead:
         finally:
             self._count(-len(fetched))
             self._free_threads.release()
+
+
+def _by_requests(file: BlockFile, start: int, end: int) -> int:
+    """Return the end of the last whole request, or of the file."""
+    if start < end < file.block_count:
+        end -= (end - start) % REQUEST_BLOCKS_MAX
+    return end

@@ -96,6 +96,10 @@ class BlockFile:
         self.remote: RemoteFile | None = None  # set once
         self.local: File | None = None  # the copy, once there is one
         self.is_removed = False
+        # A reader that keeps its files reads them more than once, one after the other: their
+        # blocks go to the disk when they are fetched first.
+        self.is_kept = False
+        self.follower: BlockFile | None = None
 
     @property
     def size_bytes(self) -> int:

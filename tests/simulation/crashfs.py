@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.storage.errors import DirectoryInUse, DiskFailure
-from odradek.storage.files import READ_BYTES_MAX, Buffer
+from odradek.storage.files import READ_BYTES_MAX, Buffer, LocalFiles
 from tests.simulation.clock import SimulatedClock
 
 SECTOR_BYTES = 512
@@ -95,7 +95,7 @@ _Node = _FileNode | _DirectoryNode
 _EntryChange = tuple[tuple[_DirectoryNode, str, "_Node | None"], ...]
 
 
-class CrashFileSystem:
+class CrashFileSystem(LocalFiles):
     """A storage.files.FileSystem; one for each life of a machine."""
 
     def __init__(self, clock: SimulatedClock | None = None) -> None:

@@ -81,6 +81,45 @@ def test_a_meter_has_the_read_ahead_of_its_reader_and_nobody_else_s() -> None:
         assert meter.use.received_bytes == len(data) - BLOCK
 
 
+def read_whole(fs: CachedFiles, size: int) -> None:
+    for position in range(0, size, 5 * BLOCK):
+        read_on(fs, PATH, position, 5 * BLOCK)
+
+
+def test_a_file_that_is_read_twice_is_fetched_once() -> None:
+    with cached(200 * BLOCK, memory_bytes_max=40 * BLOCK) as (fs, data):
+        with fs.keeping([PATH]):
+            read_whole(fs, len(data))
+            read_whole(fs, len(data))
+        assert fs.counters.fetched_bytes == len(data)
+
+
+def test_the_next_file_is_read_ahead_before_the_end_of_one() -> None:
+    with cached(99 * BLOCK, of=(bucket := GatedStore())) as (fs, data):
+        other = PATH.with_name("other.log")
+        fs.add_remote(other, upload(bucket, "other", data))
+        with fs.keeping([PATH, other]):
+            for position in range(0, 95 * BLOCK, 5 * BLOCK):
+                read_on(fs, PATH, position, 5 * BLOCK)
+            wait_until(lambda: fs.counters.fetched_bytes > len(data))
+            for path in (PATH, other):
+                for position in range(0, len(data), 5 * BLOCK):
+                    assert read_on(fs, path, position, 5 * BLOCK) == data[position:][: 5 * BLOCK]
+        assert fs.counters.fetched_bytes == 2 * len(data)
+
+
+@pytest.mark.parametrize("bytes_max", [PLENTY, 399 * BLOCK])
+def test_blocks_go_to_the_disk_at_once_only_where_all_are_kept(bytes_max: int) -> None:
+    with cached(200 * BLOCK, bytes_max, memory_bytes_max=40 * BLOCK) as (fs, _):
+        with fs.keeping([PATH]):
+            read_on(fs, PATH, 0, 1)
+            fs.close()
+            assert (fs.cached_bytes > 0) == (bytes_max == PLENTY)
+        kept_bytes = fs.cached_bytes
+        read_on(fs, PATH, 100 * BLOCK, 1)
+        assert fs.cached_bytes == kept_bytes
+
+
 def test_a_random_reader_gets_what_it_asks_for_and_nothing_else() -> None:
     with cached(400 * BLOCK, of=(bucket := GatedStore())) as (fs, data):
         for block in range(0, 400, 8):
