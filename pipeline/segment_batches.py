@@ -17,13 +17,13 @@ import struct
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from io import RawIOBase
-from pathlib import Path
 
 import numpy as np
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.segment_beside import INDEX, read_beside
 from odradek.pipeline.segment_bytes import Opener, open_bytes
-from odradek.pipeline.segment_files import Segment, changed, errors_in_one_line, open_regular
+from odradek.pipeline.segment_files import Segment, changed, errors_in_one_line
 from odradek.pipeline.segment_selection import INT64_END, INT64_MIN
 from odradek.protocol import batch_scan
 from odradek.protocol.batch_scan import (
@@ -50,8 +50,6 @@ _LENGTH_POSITION, _MAGIC_POSITION = 8, 16
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _CUT_OFF = "a batch is cut off"
-# Twice the size of an index of the largest segment with an entry for each KiB.
-_INDEX_BYTES_MAX = 32 << 20
 _INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
@@ -314,14 +312,13 @@ class _Walk:
         An entry is used when an intact batch is there, and the batch's base offset is no higher:
         since offsets rise, this is right even if the index has other errors.
         """
-        if offset <= self._segment.base_offset or self._segment.shared is not None:
+        if offset <= self._segment.base_offset:
             return 0
-        try:
-            with open_regular(Path(self._segment.path).with_suffix(".index")) as file:
-                data = file.read(_INDEX_BYTES_MAX) or b""
-        except OSError:
+        data = read_beside(self._segment, INDEX)
+        if data is None:
             return 0
-        entries = np.frombuffer(data[: len(data) // _INDEX_ENTRY.itemsize * 8], _INDEX_ENTRY)
+        count = len(data) // _INDEX_ENTRY.itemsize
+        entries = np.frombuffer(data, _INDEX_ENTRY, count)
         # Zeros follow the last entry of a Kafka index that may still grow.
         entries = entries[entries["position"] > 0]
         at = int(np.searchsorted(entries["offset"], offset - self._segment.base_offset, "right"))

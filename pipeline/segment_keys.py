@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.broker.shared.snapshot import SnapshotError
 from odradek.cleaner.passes.key_filter import may_have_key
+from odradek.pipeline.segment_beside import KEYS, read_beside
 from odradek.pipeline.segment_files import Segment
-from odradek.storage.files import Buffer
-from odradek.storage.objects.store import ObjectStoreError
-
-_KEYS = ".keys"
 
 
 def may_have(segment: Segment, keys: Collection[bytes]) -> bool:
     """Return whether a segment may have a record with one of some keys."""
-    try:
-        found = _read(segment)
-    except (OSError, SnapshotError, ObjectStoreError):
-        return True
+    found = read_beside(segment, KEYS)
     if found is None:
         return True
     return may_have_key(found, segment.base_offset, segment.size_bytes, keys, segment.path)
@@ -53,12 +45,3 @@ def with_keys(schema: pa.Schema) -> KeyedSchema:
     key = [] if "key" in schema.names else [pa.field("key", pa.binary())]
     return KeyedSchema(pa.schema([*schema, *key]), schema.names)
 
-
-def _read(segment: Segment) -> Buffer | None:
-    if segment.shared is None:
-        path = Path(segment.path).with_suffix(_KEYS)
-        return path.read_bytes() if path.is_file() else None
-    from odradek.pipeline.shared_bytes import read_piece
-
-    piece = segment.shared.part.keys
-    return None if piece is None else read_piece(segment.shared.logs, piece)

@@ -37,7 +37,7 @@ from odradek.config.resolution import Layer, Source
 from odradek.config.topic import TopicConfig
 from odradek.storage.objects.packs import DamagedPack
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
-from odradek.storage.segment import KEYS, LOG, SNAPSHOT
+from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT
 
 T = TypeVar("T")
 
@@ -86,7 +86,8 @@ class LogPart:
     pieces: tuple[Piece, ...]
     group: str
     max_timestamp: int | None = None
-    keys: Piece | None = None  # the filter of the keys, if it has one
+    index: Piece | None = None  # those of a sealed segment
+    keys: Piece | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -258,7 +259,7 @@ def _segment_parts(stored: StoredLog) -> Iterator[LogPart]:
 
 def _segment_part(row: SegmentRow, log_start_offset: int) -> LogPart:
     files = packed_segment(row).files
-    log, keys = files[LOG], files.get(KEYS)
+    log, index, keys = files[LOG], files.get(INDEX), files.get(KEYS)
     return LogPart(
         row.base_offset,
         max(row.base_offset, log_start_offset),
@@ -266,6 +267,7 @@ def _segment_part(row: SegmentRow, log_start_offset: int) -> LogPart:
         (Piece(row.key, log.position, log.size_bytes),),
         row.key,
         None if row.is_open or row.max_timestamp < 0 else row.max_timestamp,
+        None if index is None else Piece(row.key, index.position, index.size_bytes),
         None if keys is None else Piece(row.key, keys.position, keys.size_bytes),
     )
 

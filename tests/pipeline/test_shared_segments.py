@@ -36,6 +36,7 @@ from tests.broker.filled_bucket import (
     STORED,
     Place,
     fill,
+    sequenced,
     sharing,
 )
 from tests.broker.live import PATIENCE_S, create, on_uvloop
@@ -46,10 +47,11 @@ from tests.broker.test_shared_segments import (
     bounds,
     delete_records,
     free,
+    log_of,
     records,
     stored,
 )
-from tests.broker.test_shared_topics import cluster, leader_of
+from tests.broker.test_shared_topics import cluster, leader_of, produce
 from tests.pipeline.segments import Row, read_by
 
 
@@ -175,6 +177,37 @@ def test_a_reading_is_narrowed_by_partition_offset_and_time(
             assert by_partition(rows, 1) == served[19:]
 
     run()
+
+
+def test_a_reading_begins_at_its_first_offset_and_not_at_the_segment_s(
+    tmp_path: Path, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @on_uvloop
+    async def run() -> None:
+        async with cluster(tmp_path, catalog_url, 1, SETTINGS) as (one,):
+            await create(one, "t", 1, {"retention.ms": "-1", "index.interval.bytes": "100"})
+            await known_everywhere([one], "t")
+            for at in range(40):
+                await produce(one, sequenced(at, 100))
+            log_of(one).roll(1, "the test")
+            await stored(one)
+            await free(one)
+
+    run()
+    given = options(tmp_path, catalog_url, topic="t")
+    (segment,) = [one for task in plan(given) for one in task if one.base_offset == 0]
+    (piece,) = segment.shared.part.pieces
+    read: list[int] = []
+    really = shared_bytes._Blocks.read
+
+    def note(self: Any, key: str, position: int, size: int) -> memoryview:
+        read.append(position - piece.position)
+        return really(self, key, position, size)
+
+    monkeypatch.setattr(shared_bytes._Blocks, "read", note)
+    rows = by_partition(read_by({**given, "startingOffset": "30"}), 0)
+    assert [at for at, *_ in rows] == list(range(30, 40))
+    assert min(read) > piece.size_bytes // 2
 
 
 def test_a_transaction_ends_by_a_marker_in_the_wal(tmp_path: Path, catalog_url: str) -> None:
