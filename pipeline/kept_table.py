@@ -144,32 +144,3 @@ def require_columns(table: str, held: DataFrame, rows: DataFrame) -> None:
             f"in {table} the column {changed}: give the --format and --schema that it was created "
             "with, or a new --table and a new --checkpoint"
         )
-
-
-def require_match(
-    held: Progress | None, read: Progress | None, table: str, checkpoint: str
-) -> None:
-    """Refuse a table and a checkpoint that do not belong together.
-
-    ``held`` is the table's progress and ``read`` the checkpoint's, from which a job continues. If
-    one of them belonged elsewhere, records would be lost silently. Raises PipelineError.
-    """
-    fresh = "give a new --table and a new --checkpoint to start from the beginning"
-    if held is None:
-        if read is not None and read.batch_id >= 0:
-            raise PipelineError(
-                f"{checkpoint} has read up to batch {read.batch_id} but {table} is empty: "
-                f"restore the table, or {fresh}"
-            )
-        return
-    if read is None or read.query_id != held.query_id:
-        raise PipelineError(
-            f"{table} was written by another job, or with another checkpoint than {checkpoint}: "
-            f"use that one, or {fresh}"
-        )
-    # A kill between the two commits leaves the table one batch ahead, never behind.
-    if held.batch_id >= 0 and not 0 <= held.batch_id - read.batch_id <= 1:
-        raise PipelineError(
-            f"{table} holds batch {held.batch_id} but {checkpoint} is at batch {read.batch_id}, "
-            f"as if one of them was restored from a copy: {fresh}"
-        )

@@ -24,7 +24,7 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from odradek.pipeline.checkpoint import checkpoint_progress
+from odradek.pipeline.checkpoint import checkpoint_progress, require_match
 from odradek.pipeline.options import (
     errors_in_one_line,
     run_command,
@@ -46,7 +46,6 @@ from odradek.pipeline.table import (
     read_snapshot,
     read_table,
     remove_snapshots,
-    require_match,
     write_snapshot,
 )
 
@@ -100,7 +99,8 @@ def start(
     """
     newest = newest_snapshot(spark, job.table)
     progress = checkpoint_progress(spark, job.checkpoint)
-    require_match(newest, progress, job.table, job.checkpoint)
+    held = None if newest is None else newest.progress
+    require_match(held, progress, job.table, job.checkpoint)
 
     def apply(records: DataFrame, batch_id: int) -> None:
         session = records.sparkSession

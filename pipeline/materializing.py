@@ -18,11 +18,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.pipeline.admin import open_admin
-from odradek.pipeline.checkpoint import Progress, checkpoint_progress
+from odradek.pipeline.checkpoint import Progress, checkpoint_progress, require_match
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import modified_ms
 from odradek.pipeline.formats import Format, ValueFormat, read_values
-from odradek.pipeline.kept_table import KeptTable, Merged, require_match
+from odradek.pipeline.kept_table import KeptTable, Merged
 from odradek.pipeline.per_key import last_per_key
 from odradek.pipeline.source import TopicSource, committed, read_batch, read_stream
 

@@ -61,6 +61,11 @@ class Snapshot:
     query_id: str
 
     @property
+    def progress(self) -> Progress:
+        """The progress of the query up to this snapshot."""
+        return Progress(self.query_id, self.batch_id)
+
+    @property
     def name(self) -> str:
         """Return the name of its folder inside the table's folder."""
         return f"snapshot-{self.batch_id:020d}-{self.query_id}"
@@ -113,35 +118,6 @@ def remove_snapshots(spark: SparkSession, table: str, before: Snapshot, keep: in
         # A half-removed snapshot must not look committed: its marker goes first.
         remove(spark, f"{table}/{snapshot.name}/{_COMMITTED}")
         remove(spark, f"{table}/{snapshot.name}")
-
-
-def require_match(
-    snapshot: Snapshot | None, progress: Progress | None, table: str, checkpoint: str
-) -> None:
-    """Refuse a table and a checkpoint that do not belong together.
-
-    The checkpoint says which records were read; the table holds their result. If one of them
-    belonged elsewhere, records would be lost silently. Raises PipelineError.
-    """
-    fresh = "give a new --table and a new --checkpoint to start from the beginning"
-    if snapshot is None:
-        if progress is not None and progress.batch_id >= 0:
-            raise PipelineError(
-                f"{checkpoint} has read up to batch {progress.batch_id} but {table} is empty: "
-                f"restore the table, or {fresh}"
-            )
-        return
-    if progress is None or progress.query_id != snapshot.query_id:
-        raise PipelineError(
-            f"{table} was written with another checkpoint than {checkpoint}: use that one, "
-            f"or {fresh}"
-        )
-    # A kill between the two commits leaves the table one batch ahead, never behind.
-    if not 0 <= snapshot.batch_id - progress.batch_id <= 1:
-        raise PipelineError(
-            f"{table} holds batch {snapshot.batch_id} but {checkpoint} is at batch "
-            f"{progress.batch_id}, as if one of them was restored from a copy: {fresh}"
-        )
 
 
 def _snapshots(spark: SparkSession, table: str) -> list[Snapshot]:

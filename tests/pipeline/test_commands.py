@@ -14,16 +14,13 @@ from click.testing import CliRunner
 from pyspark.sql import Row
 
 from odradek.pipeline.connector import DELTA, KAFKA
-from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.latest import latest_command
 from odradek.pipeline.materialize import materialize_command
 from odradek.pipeline.read import format_rows, read_command
 from odradek.pipeline.session import SessionOptions, explain_start, named_jars, session_settings
-from odradek.pipeline.table import Progress, Snapshot, require_match
 
 pytestmark = pytest.mark.spark
 
-ONE, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
 JARS = frozenset({"spark-core_2.13-4.0.0.jar"})
 
 
@@ -82,39 +79,6 @@ def test_a_topic_and_a_table_cannot_both_be_printed(tmp_path: Path) -> None:
     result = CliRunner().invoke(read_command, ["--topic", "a", "--table", str(tmp_path)])
     assert result.exit_code == 2
     assert "not both" in result.output
-
-
-@pytest.mark.parametrize(
-    ("snapshot", "progress"),
-    [
-        (None, None),
-        (None, Progress(ONE, -1)),
-        (Snapshot(0, ONE), Progress(ONE, -1)),
-        (Snapshot(7, ONE), Progress(ONE, 7)),
-        (Snapshot(8, ONE), Progress(ONE, 7)),
-    ],
-)
-def test_a_table_and_its_checkpoint_match_after_any_kill(
-    snapshot: Snapshot | None, progress: Progress | None
-) -> None:
-    require_match(snapshot, progress, "table", "checkpoint")
-
-
-@pytest.mark.parametrize(
-    ("snapshot", "progress"),
-    [
-        (None, Progress(ONE, 0)),
-        (Snapshot(0, ONE), None),
-        (Snapshot(7, ONE), Progress(OTHER, 7)),
-        (Snapshot(6, ONE), Progress(ONE, 7)),
-        (Snapshot(9, ONE), Progress(ONE, 7)),
-    ],
-)
-def test_a_table_and_a_checkpoint_that_would_lose_records_are_refused(
-    snapshot: Snapshot | None, progress: Progress | None
-) -> None:
-    with pytest.raises(PipelineError, match="new --table and a new --checkpoint"):
-        require_match(snapshot, progress, "table", "checkpoint")
 
 
 def test_the_users_settings_win_and_an_empty_one_unsets(tmp_path: Path) -> None:

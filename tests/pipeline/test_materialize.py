@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
-from odradek.pipeline.checkpoint import Progress
+from odradek.pipeline.checkpoint import Progress, require_match
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.formats import Format, ValueFormat
-from odradek.pipeline.kept_table import Merged, require_match
+from odradek.pipeline.kept_table import Merged
 from odradek.pipeline.latest import wait
 from odradek.pipeline.materializing import MaterializeJob, apply_batch, start
 from odradek.pipeline.source import TopicSource
