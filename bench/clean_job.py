@@ -1,25 +1,30 @@
 """How fast does a job of Spark clean a shared topic, beside the cleaner of a broker?
 
     python -m bench.clean_job [--megabytes N] [--size N] [--keys N] [--partitions N] [--cores N]
-        [--shared-files] [--no-broker]
+        [--workers N] [--shared-files] [--no-broker]
 
 Two topics with the same records are written to a fresh Odradek: to a server of S3, with a
 PostgreSQL as catalog, or with `--shared-files` to a folder, with SQLite. `odradek pipeline clean`
 cleans the first one, its broker's own cleaner the second one, and all records that remain are
-compared. The memory of the job is that of all its processes, by the kernel's proportional sizes.
-Needs Java and PySpark.
+compared. With workers the job runs on a standalone cluster of Spark's, each worker of which has so
+many cores. The memory of the job is that of all its processes, by the kernel's proportional sizes;
+workers are not among them. Needs Java and PySpark.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -27,8 +32,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bench.clients import create_topic
-from bench.processes import OdradekProcess, wait_for
+from bench.processes import ROOT, OdradekProcess, wait_for
 from bench.segments import place
+from bench.servers.spark_cluster import running_cluster
 from bench.shared.stage import running
 from odradek.pipeline.segment_source import read_segments
 from odradek.pipeline.session import SessionOptions, open_session
@@ -102,15 +108,16 @@ def _tree_bytes(pid: int) -> int:
     return own + sum(map(_tree_bytes, map(int, children.split())))
 
 
-def clean_by_job(broker: OdradekProcess, topic: str, cores: int) -> tuple[float, int]:
+def clean_by_job(broker: OdradekProcess, topic: str, master: str) -> tuple[float, int]:
     """Run the command, and show its output; return the seconds, and the bytes of memory."""
     options = place(broker)
     command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "clean", "--topic", topic]
-    command += ["--catalog", options.pop("catalog"), "--master", f"local[{cores}]"]
+    command += ["--catalog", options.pop("catalog"), "--master", master]
     for name, value in options.items():
         command += ["--set", f"{name}={value}"]
     begun_s = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     memory = Memory(process)
     assert process.stdout is not None
     for line in process.stdout:
@@ -133,6 +140,19 @@ def clean_by_broker(broker: OdradekProcess, topic: str) -> float:
     return time.monotonic() - begun_s
 
 
+@contextmanager
+def spark_master(given: argparse.Namespace) -> Iterator[str]:
+    """Lend the address of a master: this machine's cores, or those of a cluster."""
+    if not given.workers:
+        yield f"local[{given.cores}]"
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        running_cluster(Path(folder) / "spark", given.workers, given.cores) as cluster,
+    ):
+        yield cluster.master.address
+
+
 def contents(spark: SparkSession, broker: OdradekProcess, topic: str) -> tuple[object, ...]:
     """Return the number of records, and a sum over all that they have."""
     columns = ("partition", "offset", "timestamp", "key", "value", "headers")
@@ -152,6 +172,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--shared-files", action="store_true")
     parser.add_argument("--no-broker", action="store_true", help="Fill and clean one topic only.")
     given = parser.parse_args()
@@ -165,7 +186,8 @@ def main() -> None:
         settle(broker)
         megabytes = count * (given.size + 24) / 1e6
         print(f"{count:,} records, {megabytes:,.0f} MB, in each of {topics}", flush=True)
-        took_s, memory_bytes = clean_by_job(broker, "by-job", given.cores)
+        with spark_master(given) as master:
+            took_s, memory_bytes = clean_by_job(broker, "by-job", master)
         print(
             f"  job of Spark     {took_s:6.1f} s {megabytes / took_s:6.1f} MB/s "
             f"{memory_bytes / 1e6:,.0f} MB of memory", flush=True,

@@ -1,7 +1,7 @@
-"""Spark's standalone cluster as processes on loopback: a master, and workers of a core each.
+"""Spark's standalone cluster as processes on loopback: a master, and workers.
 
 It is PySpark's own distribution, started as Spark's start-master.sh and start-worker.sh do it,
-which PySpark leaves out. There is no Python for its executors: no job may need one.
+which PySpark leaves out. A job that needs Python for its executors names it by PYSPARK_PYTHON.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from typing import Any
 
 import pyspark
 
-from bench.processes import end, free_port
-from tests.support.waiting import wait_until
+from bench.processes import end, free_port, wait_for
 
-START_TIMEOUT_S = 120.0
-# What an executor takes by default, and a little.
+# An executor's memory by default, and a little.
 WORKER_MEMORY = "1100m"
 _HOST = "127.0.0.1"
 _KEPT = ("PATH", "HOME", "JAVA_HOME", "LANG")
@@ -62,11 +60,12 @@ class Daemon:
             self.process = subprocess.Popen(
                 [*command, *self.arguments], stdout=output, stderr=output, env=environment
             )
-        wait_until(self._answers, f"{self.main} answers", START_TIMEOUT_S)
+        wait_for(self._answers, f"{self.main} answers")
 
     def page(self) -> dict[str, Any]:
-        """Return what its page says, as JSON."""
-        with urllib.request.urlopen(f"http://{_HOST}:{self.page_port}/json/", timeout=30) as page:
+        """Return its page as JSON."""
+        address = f"http://{_HOST}:{self.page_port}/json/"
+        with urllib.request.urlopen(address, timeout=30) as page:  # nosec B310
             status: dict[str, Any] = json.load(page)
         return status
 
@@ -109,20 +108,21 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
-    """Run a cluster whose workers the master knows, and end it."""
+def running_cluster(directory: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
+    """Run a cluster whose workers, of some cores each, the master knows; and end it."""
     master = Daemon(directory / "master", "master.Master", ())
     started = [master]
     try:
         master.start()
         for number in range(workers):
             folder = directory / f"worker-{number}"
-            size = ["--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", f"{folder}/work"]
-            worker = Daemon(folder, "worker.Worker", [*size, master.address])
+            size = ["--cores", f"{cores}", "--memory", WORKER_MEMORY]
+            work = ["--work-dir", f"{folder}/work", master.address]
+            worker = Daemon(folder, "worker.Worker", [*size, *work])
             started.append(worker)
             worker.start()
         alive = partial(_has_workers, master, workers)
-        wait_until(alive, f"{workers} workers are alive", START_TIMEOUT_S)
+        wait_for(alive, f"{workers} workers are alive")
         yield Cluster(master, started[1:])
     finally:
         for daemon in reversed(started):

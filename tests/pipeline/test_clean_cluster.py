@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the pipeline extra")
 
+from bench.servers.spark_cluster import Cluster, running_cluster
 from odradek.broker.shared.snapshot import SharedLogs, shared_logs
 from tests.broker.clusters import ThreeSharingBrokers
-from tests.pipeline.standalone import Cluster, running_cluster
 from tests.pipeline.test_clean import IDLE, fill, latest, served
 from tests.pipeline.test_segments import create
 

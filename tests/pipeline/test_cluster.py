@@ -20,11 +20,11 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 import pyspark
 
 from bench.processes import ROOT, OdradekProcess
+from bench.servers.spark_cluster import Cluster, running_cluster
 from odradek.pipeline.connector import KAFKA, package_settings, prepare
 from odradek.pipeline.session import jars_folder
 from tests.pipeline.conftest import CACHE
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows
-from tests.pipeline.standalone import Cluster, running_cluster
 
 pytestmark = [
     pytest.mark.spark,
