@@ -16,6 +16,7 @@ from odradek.storage.objects.packs import (
     EPOCHS,
     FilePart,
     OpenPack,
+    PackedFile,
     PackedSegment,
     read_packed_file,
 )
@@ -121,9 +122,10 @@ def add_remotes(
     files: CachedFiles, store: ObjectStore, row: SegmentRow, path: Path, suffix: str = ""
 ) -> None:
     """Give the files of a stored segment names, which begin with a path."""
+    packed = packed_segment(row).files
     for kind in (LOG, *INDEXES):
-        remote = remote_file(store, row, kind)
-        if remote is not None:
+        if kind in packed:
+            remote = _remote(store, row, packed[kind])
             files.add_remote(path.with_name(path.name + kind + suffix), remote)
 
 
@@ -165,18 +167,10 @@ def segment_sizes(row: SegmentRow) -> SegmentSizes:
     return SegmentSizes(row.base_offset, row.size_bytes, *indexes)
 
 
-def remote_file(store: ObjectStore, row: SegmentRow, kind: str) -> RemoteFile | None:
-    """Return the place of a file of a segment; None if it has no such file."""
-    found = packed_segment(row).files.get(kind)
-    if found is None:
-        return None
-    return RemoteFile(
-        store, row.key, found.position, found.size_bytes, found.crc, row.created_ms
-    )
-
-
 def remote_log(store: ObjectStore, row: SegmentRow) -> RemoteFile:
     """Return the place of a segment's batches."""
-    found = remote_file(store, row, LOG)
-    assert found is not None, "each segment has one"
-    return found
+    return _remote(store, row, packed_segment(row).files[LOG])
+
+
+def _remote(store: ObjectStore, row: SegmentRow, file: PackedFile) -> RemoteFile:
+    return RemoteFile(store, row.key, file.position, file.size_bytes, file.crc, row.created_ms)
