@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from odradek.broker.counters.object_requests import Tally
 from odradek.config.object_store import ObjectStoreConfig
+from odradek.storage.metering import StoreUse
 from odradek.storage.objects.counting import READS, WRITES
-from odradek.storage.objects.metering import StoreUse
 
 HOUR_S = 3600
 # As in AWS' calculator.

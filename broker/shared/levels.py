@@ -18,8 +18,8 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import SegmentSizes, merge_groups
 from odradek.cleaner.runtime.plan import SegmentReads
 from odradek.config.topic import TopicConfig
+from odradek.storage.metering import StoreUse
 from odradek.storage.objects.cached_files import BLOCK_BYTES
-from odradek.storage.objects.metering import StoreUse
 from odradek.storage.rolling import OBJECT_BYTES_MAX, segment_bytes_max
 from odradek.storage.segment import INDEX, KEYS, TXN_INDEX
 

@@ -206,7 +206,7 @@ class Uploads:
     async def pack(self, parts: Sequence[Part]) -> list[SegmentRow]:
         """Upload an object that no row names yet. Raises ObjectStoreError and StorageError.
 
-        Its requests count for the caller's meter (storage/objects/metering.py).
+        Its requests count for the caller's meter (storage/metering.py).
         """
         return await self._pack(parts, self._session, copy_context())
 

@@ -28,7 +28,7 @@ from odradek.storage.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.shared.bill import Prices
-    from odradek.storage.objects.metering import StoreUse
+    from odradek.storage.metering import StoreUse
 
 Json = dict[str, object]
 

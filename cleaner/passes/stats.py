@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.cleaner.rules.policy import Reason
-from odradek.storage.objects.metering import StoreUse
+from odradek.storage.metering import StoreUse
 
 _MB = 1024 * 1024
 

@@ -20,7 +20,7 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.rules.quarantine import Quarantined
 from odradek.protocol.wire import encode_uuid
-from odradek.storage.objects.metering import StoreUse
+from odradek.storage.metering import StoreUse
 
 T = TypeVar("T")
 

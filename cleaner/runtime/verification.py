@@ -31,7 +31,7 @@ from odradek.cleaner.runtime.progress import CleanerOffsets
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
-from odradek.storage.objects.metering import StoreUse, metered
+from odradek.storage.metering import StoreUse, metered
 
 
 class NotCleaned(Exception):

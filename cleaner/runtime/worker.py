@@ -17,7 +17,7 @@ from odradek.cleaner.runtime.resources import Resources
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.log import Log
-from odradek.storage.objects.metering import metered
+from odradek.storage.metering import metered
 from odradek.storage.segment import Segment
 
 if TYPE_CHECKING:

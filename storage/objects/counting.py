@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from odradek.storage.files import Buffer
-from odradek.storage.objects.metering import StoreUse, present_meter
+from odradek.storage.metering import StoreUse, present_meter
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError, StoredObject
 
 PUT, GET, HEAD, LIST, DELETE = "PUT", "GET", "HEAD", "LIST", "DELETE"
@@ -31,7 +31,7 @@ class Request:
 class CountingStore:
     """Passes requests on to a store, and reports each in its own thread once it has ended.
 
-    It is also added to the meter of its context (storage/objects/metering.py), if there is one.
+    It is also added to the meter of its context (storage/metering.py), if there is one.
     A listing is one request, and so is the deletion of any number of objects.
     """
 

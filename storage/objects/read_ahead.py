@@ -2,7 +2,7 @@
 
 No request waits in a queue: one is begun if a thread is free, and while there is room for its
 blocks. Else the reader fetches its blocks itself, when it needs them. The requests count for the
-meter of the reader (storage/objects/metering.py).
+meter of the reader (storage/metering.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from odradek.cleaner.rules.facts import LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import DirtyRange, dirty_range
 from odradek.cleaner.runtime.plan import SegmentReads, count_reads
 from odradek.config.topic import TopicConfig
-from odradek.storage.objects.metering import StoreUse
+from odradek.storage.metering import StoreUse
 from odradek.storage.objects.packs import PackedFile, PackedSegment
 from odradek.storage.segment import INDEX, KEYS, LOG, TIME_INDEX, TXN_INDEX
 from tests.bench.test_cleaner import _result

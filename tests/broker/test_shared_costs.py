@@ -14,8 +14,8 @@ import pytest
 from odradek.broker.composition import Broker
 from odradek.broker.counters.object_requests import ObjectRequests
 from odradek.broker.shared.bill import Prices
+from odradek.storage.metering import StoreUse
 from odradek.storage.objects.counting import DELETE, READS, WRITES, Request
-from odradek.storage.objects.metering import StoreUse
 from tests.broker.live import create, on_uvloop, until
 from tests.broker.test_bill import AWS
 from tests.broker.test_cleaner_routes import LAZY, fill

@@ -18,7 +18,7 @@ from odradek.protocol.batches import batch_crc
 from odradek.protocol.compression import Codec
 from odradek.storage.errors import CorruptFile, StaleSegments
 from odradek.storage.files import Buffer
-from odradek.storage.objects.metering import StoreUse
+from odradek.storage.metering import StoreUse
 from odradek.storage.real_files import RealFile
 from odradek.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, Segment
 from tests.cleaner.once import SETTINGS, clean_once

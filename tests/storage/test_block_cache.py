@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from odradek.broker.errors import code_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.errors import CorruptFile, DiskFailure, NotCached, StorageError, StoreFailure
+from odradek.storage.metering import StoreUse, metered
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.counting import CountingStore, Request
-from odradek.storage.objects.metering import StoreUse, metered
 from odradek.storage.objects.store import ObjectStore
 from odradek.storage.real_files import RealFileSystem
 from tests.simulation.crashfs import CrashFileSystem

@@ -8,8 +8,8 @@ from contextvars import copy_context
 
 import pytest
 
+from odradek.storage.metering import StoreUse, metered
 from odradek.storage.objects.counting import CountingStore, Request
-from odradek.storage.objects.metering import StoreUse, metered
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import (
     ObjectDamaged,
