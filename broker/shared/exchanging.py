@@ -84,32 +84,23 @@ async def exchange_stored(
     The log has them when that begins; `follow` lets it follow before the catalog gets its start.
     Raises StaleSegments, SessionClosed and NotLed, and the errors of `follow`.
     """
+    old = [(one.base_offset, one.key) for one in rows]
+    is_named = False
     try:
         async with uploads.turn_of(tail.log) as (present, session):
             if present is not tail or not tail.has_segments(rows):
                 raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
-            await _replace(uploads, tail, rows, made, new, session)
+            change = partial(exchange_segments, partition=tail.key, old=old, new=[made])
+            await uploads.changes.commit(partial(change, session=session))
+            is_named = True
+            tail.exchanged(rows, [made])
+            tail.kept[made.base_offset] = new
             if follow is not None:
                 await follow()
-    except StaleSegments:
-        await uploads.changes.drop([made])
+    except (MetadataError, StorageError):
+        if not is_named:
+            await uploads.changes.drop([made])
         raise
-
-
-async def _replace(
-    uploads: Uploads,
-    tail: Tail,
-    rows: Sequence[SegmentRow],
-    made: SegmentRow,
-    new: Segment,
-    session: int,
-) -> None:
-    """Exchange rows in the catalog; nothing else runs between its answer and the return."""
-    old = [(one.base_offset, one.key) for one in rows]
-    change = partial(exchange_segments, session=session, partition=tail.key, old=old, new=[made])
-    await uploads.changes.name([made], change)
-    tail.exchanged(rows, [made])
-    tail.kept[made.base_offset] = new
 
 
 def stored_rows(tail: Tail, segments: Sequence[Segment]) -> list[SegmentRow]:

@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import pytest
 
 from odradek.broker.catalog import segment_rows, wal_reading
 from odradek.broker.catalog.segment_rows import SegmentRow
+from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.composition import Broker
 from odradek.broker.shared import exchanging, reading_back, uploads
 from odradek.broker.shared.packing import Part
+from odradek.broker.shared.tails import Tail
 from odradek.broker.shared.uploads import Uploads
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
@@ -424,14 +428,46 @@ async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the
         one.cleaner.resume("t", 0)
         await until(lambda: log.size_bytes < 4000)  # by the next cleaning
 
-        async def has_only_segments() -> bool:
-            await free(one)
-            bucket = tmp_path / "bucket"
-            files = [path for path in (bucket / "segments").rglob("*") if path.is_file()]
-            named = rows(tmp_path, "SELECT DISTINCT key FROM segment")
-            return {(str(path.relative_to(bucket)),) for path in files} == set(named)
+        await until(partial(has_only_segments, one, tmp_path))
 
-        await until(has_only_segments)
+
+@on_uvloop
+async def test_a_cleaned_segment_is_deleted_if_its_session_ends_after_the_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+        is_closed, pack, turn_of = False, Uploads.pack, Uploads.turn_of
+
+        async def pack_and_close(self: Uploads, parts: Sequence[Part]) -> list[SegmentRow]:
+            nonlocal is_closed
+            is_closed = True
+            return await pack(self, parts)
+
+        @asynccontextmanager
+        async def turn_while_open(self: Uploads, log: Log) -> AsyncIterator[tuple[Tail, int]]:
+            if is_closed:
+                raise SessionClosed("the session was closed")
+            async with turn_of(self, log) as found:
+                yield found
+
+        monkeypatch.setattr(Uploads, "pack", pack_and_close)
+        monkeypatch.setattr(Uploads, "turn_of", turn_while_open)
+        await begin([one], configs)
+        for at in range(80):
+            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await until(lambda: one.cleaner.status().quarantined)
+        assert is_closed
+        await until(partial(has_only_segments, one, tmp_path))
+
+
+async def has_only_segments(broker: Broker, place: Path) -> bool:
+    """Delete garbage; return whether all objects of segments are named by the catalog."""
+    await free(broker)
+    bucket = place / "bucket"
+    files = [path for path in (bucket / "segments").rglob("*") if path.is_file()]
+    named = rows(place, "SELECT DISTINCT key FROM segment")
+    return {(str(path.relative_to(bucket)),) for path in files} == set(named)
 
 
 @on_uvloop
