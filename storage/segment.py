@@ -302,8 +302,9 @@ class Segment:
 
     def position_of(self, offset: int, *, may_wait: bool = True) -> int:
         """Return the end of the batches wholly before an offset; raises the errors of locate()."""
+        size_bytes = self.size_bytes  # now: another thread may append the batch of the offset
         found = self.locate(offset, may_wait=may_wait)
-        return self.size_bytes if found is None else found[0]
+        return size_bytes if found is None else found[0]
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Slice]:
         """Yield the batches that may hold a record at or after a timestamp and an offset.
