@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.hosts.addresses import plain_address
+from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.topics.topic import Topic
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
@@ -166,6 +167,20 @@ def topic_of(broker: WebServices, parameters: Parameters) -> tuple[Topic, Sequen
 def logs_of(broker: WebServices, parameters: Parameters) -> list[Log]:
     """Return the logs of the partitions that a request names. Raises Problem."""
     found, numbers = topic_of(broker, parameters)
+    leaders = [(one, found.other_leader(one)) for one in numbers]
+    elsewhere = [
+        f"{found.name}-{one}" + ("" if leader == NO_LEADER else f" (broker {leader})")
+        for one, leader in leaders
+        if leader is not None
+    ]
+    if elsewhere:
+        shown = ", ".join(elsewhere[:_TOPICS_NAMED_MAX])
+        rest = len(elsewhere) - _TOPICS_NAMED_MAX
+        raise Problem(
+            421,
+            f"this broker does not lead {shown}{f' and {rest} more' if rest > 0 else ''}: ask "
+            "their leaders, by partition",
+        )
     try:
         logs = [found.log(one) for one in numbers]
     except StorageError as error:

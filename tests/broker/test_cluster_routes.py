@@ -61,6 +61,26 @@ def value(families: dict[str, Metric], name: str) -> float:
 
 
 @on_uvloop
+async def test_partitions_of_other_brokers_are_named_with_their_leaders(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    async with cluster(tmp_path, catalog_url, (1, 2)) as (one, other):
+        await create(one, "t", 2, {"cleanup.policy": "compact"})
+        await known_everywhere([one, other], "t")
+        topic = one.topics.get("t")
+        assert topic is not None
+        led = [number for number in range(2) if topic.other_leader(number) is None]
+        assert len(led) == 1
+        path = "/api/cleaner/plan?topic=t"
+        shown = await get(one, f"{path}&partition={led[0]}")
+        assert len(shown["plans"]) + shown["nothing_to_clean"] == 1
+        for asked in (path, f"{path}&partition={1 - led[0]}"):
+            status, text = await request(one, "GET", asked)
+            assert status == 421
+            assert f"this broker does not lead t-{1 - led[0]} (broker 2)" in text.decode()
+
+
+@on_uvloop
 async def test_a_broker_without_a_catalog_is_a_cluster_by_itself(tmp_path: Path) -> None:
     async with serving(tmp_path, {"broker.rack": "r", "node.id": "4"}) as broker:
         await create(broker, "t", 3)
