@@ -44,4 +44,3 @@ def with_keys(schema: pa.Schema) -> KeyedSchema:
     """Return the columns of a schema, with the key if it lacks that."""
     key = [] if "key" in schema.names else [pa.field("key", pa.binary())]
     return KeyedSchema(pa.schema([*schema, *key]), schema.names)
-

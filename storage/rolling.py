@@ -20,6 +20,12 @@ def segment_bytes_max(config: TopicConfig) -> int:
     return config.internal_segment_bytes or config.segment_bytes
 
 
+def cleaned_bytes_max(config: TopicConfig, *, is_shared: bool) -> int:
+    """Return the size up to which a cleaning merges segments; a shared one is an object."""
+    size_bytes = segment_bytes_max(config)
+    return min(size_bytes, OBJECT_BYTES_MAX) if is_shared else size_bytes
+
+
 def must_roll(
     config: TopicConfig,
     active: Segment,

@@ -92,6 +92,7 @@ async def exchange_stored(
                 raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
             change = partial(exchange_segments, partition=tail.key, old=old, new=[made])
             await uploads.changes.commit(partial(change, session=session))
+            # Nothing else has run since the catalog's answer.
             is_named = True
             tail.exchanged(rows, [made])
             tail.kept[made.base_offset] = new

@@ -20,7 +20,7 @@ from odradek.cleaner.runtime.plan import SegmentReads
 from odradek.config.topic import TopicConfig
 from odradek.storage.metering import StoreUse
 from odradek.storage.objects.cached_files import BLOCK_BYTES
-from odradek.storage.rolling import OBJECT_BYTES_MAX, segment_bytes_max
+from odradek.storage.rolling import cleaned_bytes_max
 from odradek.storage.segment import INDEX, KEYS, TXN_INDEX
 
 # Files that a cleaning may read beside the batches, once.
@@ -109,7 +109,7 @@ class NotedLevels:
             for kind in _BESIDE:
                 beside += _whole(files[kind].size_bytes if kind in files else 0)
         first_dirty = sum(not one.is_dirty for one in reads)
-        segment_bytes = min(segment_bytes_max(config), OBJECT_BYTES_MAX)
+        segment_bytes = cleaned_bytes_max(config, is_shared=True)
         puts = max(  # the dirty section may be cleaned alone, and is grouped by itself then
             len(
                 merge_groups(

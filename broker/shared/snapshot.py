@@ -35,7 +35,7 @@ from odradek.config.layers import static_layer
 from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
 from odradek.config.topic import TopicConfig
-from odradek.storage.objects.packs import DamagedPack
+from odradek.storage.objects.packs import DamagedPack, PackedSegment
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT
 
@@ -240,9 +240,7 @@ def _log(topic: str, number: int, stored: StoredLog, tail: Sequence[LogPart]) ->
         last = stored.segments[-1]
         # The state at the end of a sealed segment, at the begin of another: see packing.py.
         offset = last.base_offset if last.is_open else last.next_offset
-        file = packed_segment(last).files.get(SNAPSHOT)
-        if file is not None:
-            producers = Piece(last.key, file.position, file.size_bytes)
+        producers = _piece(last, packed_segment(last), SNAPSHOT)
     ends = (stored.stored_offset, stored.log_start_offset)
     end = max([*ends, *(part.next_offset for part in parts)])
     return LogSnapshot(
@@ -258,18 +256,25 @@ def _segment_parts(stored: StoredLog) -> Iterator[LogPart]:
 
 
 def _segment_part(row: SegmentRow, log_start_offset: int) -> LogPart:
-    files = packed_segment(row).files
-    log, index, keys = files[LOG], files.get(INDEX), files.get(KEYS)
+    packed = packed_segment(row)
+    log = _piece(row, packed, LOG)
+    assert log is not None, "each segment has one"
     return LogPart(
         row.base_offset,
         max(row.base_offset, log_start_offset),
         row.next_offset,
-        (Piece(row.key, log.position, log.size_bytes),),
+        (log,),
         row.key,
         None if row.is_open or row.max_timestamp < 0 else row.max_timestamp,
-        None if index is None else Piece(row.key, index.position, index.size_bytes),
-        None if keys is None else Piece(row.key, keys.position, keys.size_bytes),
+        _piece(row, packed, INDEX),
+        _piece(row, packed, KEYS),
     )
+
+
+def _piece(row: SegmentRow, packed: PackedSegment, kind: str) -> Piece | None:
+    """Return the place of a file of a segment, None if it has no such file."""
+    file = packed.files.get(kind)
+    return None if file is None else Piece(row.key, file.position, file.size_bytes)
 
 
 class _Tails:

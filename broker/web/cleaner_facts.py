@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
+    from odradek.broker.shared.bill import Prices
     from odradek.broker.shared.levels import NotedLevels
     from odradek.broker.web.services import WebServices
 
@@ -42,19 +43,26 @@ class ExplainedLog:
 
 
 async def explain_logs(
-    broker: WebServices, logs: Iterable[Log], now_ms: int, *, with_levels: bool = False
+    broker: WebServices, logs: Iterable[Log], now_ms: int, *, levels_of: Collection[Log] = ()
 ) -> tuple[list[ExplainedLog], list[Unreadable]]:
-    """Find the state of logs; the event loop does other work meanwhile."""
-    sharing = broker.sharing if with_levels else None
+    """Find the state of logs, of some with their levels; the event loop does other work, too."""
+    sharing = broker.sharing
     noted_logs = []
     for at, log in enumerate(list(logs)):
         if at % _LOGS_AT_ONCE == _LOGS_AT_ONCE - 1:
             await asyncio.sleep(0)
         if not log.is_closed:
             noted, transaction = broker.cleaner.note(log), _open_transaction(log)
-            levels = None if sharing is None else sharing.uploads.note_levels(log)
+            levels = None
+            if sharing is not None and log in levels_of:
+                levels = sharing.uploads.note_levels(log)
             noted_logs.append(NotedLog(log, noted, transaction, levels))
     return await asyncio.get_running_loop().run_in_executor(None, _explain_all, noted_logs, now_ms)
+
+
+def prices_of(broker: WebServices) -> Prices | None:
+    """Return the prices of the object store, None without one."""
+    return None if broker.sharing is None else broker.sharing.prices
 
 
 def _explain_all(

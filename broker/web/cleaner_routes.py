@@ -21,7 +21,7 @@ from aiohttp import web
 
 from odradek.broker.web import cleaner_json as shown
 from odradek.broker.web.access import Access
-from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs
+from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs, prices_of
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer, answer_from_thread, logs_of
 from odradek.cleaner.passes.stats import CleanResult
@@ -34,7 +34,6 @@ from odradek.cleaner.runtime.survey import queue
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from odradek.broker.shared.bill import Prices
     from odradek.broker.web.services import WebServices
 
 # All dry runs of one request end within this time; partitions left out get bounds only.
@@ -115,10 +114,11 @@ class CleanerRoutes:
     ) -> web.Response:
         now_ms = self._broker.clock.now_ms()
         compacted = self._compacted()
+        levels_of = set(compacted) if wanted is None else wanted
         explained, unreadable = await explain_logs(
-            self._broker, compacted, now_ms, with_levels=True
+            self._broker, compacted, now_ms, levels_of=levels_of
         )
-        in_thread, prices = asyncio.to_thread, self._prices
+        in_thread, prices = asyncio.to_thread, prices_of(self._broker)
         positions = await in_thread(_positions, explained, now_ms)
         if wanted is not None:
             explained = [one for one in explained if one.log in wanted]
@@ -160,7 +160,7 @@ class CleanerRoutes:
         """Answer with every condition for a partition's cleaning."""
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms = self._broker.clock.now_ms()
-        found, unreadable = await explain_logs(self._broker, [log], now_ms, with_levels=True)
+        found, unreadable = await explain_logs(self._broker, [log], now_ms, levels_of=[log])
         if not found:
             because = unreadable[0].cause if unreadable else "it was deleted meanwhile"
             raise Problem(503, f"{log.name} cannot be read: {because}")
@@ -183,7 +183,7 @@ class CleanerRoutes:
         if not must_wait:
             asked = [{"topic": log.topic, "partition": log.partition} for log in logs]
             return await answer_from_thread(lambda: {"asked": asked}, status=202)
-        outcomes, prices = await asyncio.gather(*answers), self._prices
+        outcomes, prices = await asyncio.gather(*answers), prices_of(self._broker)
         return await answer_from_thread(
             lambda: {"outcomes": [shown.outcome(one, prices) for one in outcomes]}
         )
@@ -203,7 +203,8 @@ class CleanerRoutes:
         log = self._one_log(Parameters(request, ("topic", "partition")))
         now_ms, scheduler = self._broker.clock.now_ms(), self._broker.cleaner.scheduler
         history, failed = scheduler.runs, scheduler.progress.standing(log).quarantined
-        is_loaded, runs, prices = history.is_loaded, history.runs(log), self._prices
+        is_loaded, runs = history.is_loaded, history.runs(log)
+        prices = prices_of(self._broker)
         quarantined = None
         if failed is not None:
             explained, _ = await explain_logs(self._broker, [log], now_ms)
@@ -226,7 +227,7 @@ class CleanerRoutes:
         Parameters(request, ())
         history = self._broker.cleaner.scheduler.runs
         now_ms, is_loaded = self._broker.clock.now_ms(), history.is_loaded
-        runs, prices = list(history.all()), self._prices
+        runs, prices = list(history.all()), prices_of(self._broker)
         return await answer_from_thread(
             lambda: {
                 "now_ms": now_ms,
@@ -234,11 +235,6 @@ class CleanerRoutes:
                 "runs": [shown.run(one, prices) for one in _latest(runs)],
             }
         )
-
-    @property
-    def _prices(self) -> Prices | None:
-        sharing = self._broker.sharing
-        return None if sharing is None else sharing.prices
 
     def _one_log(self, parameters: Parameters) -> Log:
         topic, number = parameters.text("topic"), parameters.number("partition")

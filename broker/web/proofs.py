@@ -26,6 +26,7 @@ from aiohttp import web
 from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.access import Access
+from odradek.broker.web.cleaner_facts import prices_of
 from odradek.broker.web.cleaner_json import store_use
 from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone, while_asked
 from odradek.broker.web.octets import (
@@ -168,8 +169,8 @@ class ProofApi:
                     pace=pace,
                     run=not is_dry,
                 )
-                prices = None if broker.sharing is None else broker.sharing.prices
-                return _verification_as_json(await while_asked(request, pace, work), prices)
+                verified = await while_asked(request, pace, work)
+                return _verification_as_json(verified, prices_of(broker))
         except (StorageError, ProtocolError, NotCleaned, CleaningAborted) as error:
             logger.warning("could not verify log=%s-%d: %s", topic.name, number, error)
             return {"partition": number, "is_proved": False, "error": str(error)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.web.services import WebServices
 
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
-_TOPICS_NAMED_MAX = 10
+_NAMES_SHOWN_MAX = 10
 
 # The node ids of this machine's other workers.
 OTHER_WORKERS = web.AppKey("other_workers", frozenset)
@@ -148,10 +148,8 @@ def topic_of(broker: WebServices, parameters: Parameters) -> tuple[Topic, Sequen
     found = broker.topics.get(name)
     if found is None:
         names = sorted(one.name for one in broker.topics)
-        listed = ", ".join(names[:_TOPICS_NAMED_MAX])
-        if len(names) > _TOPICS_NAMED_MAX:
-            listed += f" and {len(names) - _TOPICS_NAMED_MAX} more"
-        hint = f"there are {listed}" if names else "create it first, there are no topics yet"
+        none = "create it first, there are no topics yet"
+        hint = f"there are {_listed(names)}" if names else none
         raise Problem(404, f"there is no topic {name}: {hint}")
     count = len(found.partitions)
     if partition is not None and partition >= count:
@@ -164,6 +162,12 @@ def topic_of(broker: WebServices, parameters: Parameters) -> tuple[Topic, Sequen
     return found, [one for one in range(count) if found.other_leader(one) not in others]
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Write the first of some names, and how many more there are."""
+    listed, rest = ", ".join(names[:_NAMES_SHOWN_MAX]), len(names) - _NAMES_SHOWN_MAX
+    return f"{listed} and {rest} more" if rest > 0 else listed
+
+
 def logs_of(broker: WebServices, parameters: Parameters) -> list[Log]:
     """Return the logs of the partitions that a request names. Raises Problem."""
     found, numbers = topic_of(broker, parameters)
@@ -174,12 +178,9 @@ def logs_of(broker: WebServices, parameters: Parameters) -> list[Log]:
         if leader is not None
     ]
     if elsewhere:
-        shown = ", ".join(elsewhere[:_TOPICS_NAMED_MAX])
-        rest = len(elsewhere) - _TOPICS_NAMED_MAX
         raise Problem(
             421,
-            f"this broker does not lead {shown}{f' and {rest} more' if rest > 0 else ''}: ask "
-            "their leaders, by partition",
+            f"this broker does not lead {_listed(elsewhere)}: ask their leaders, by partition",
         )
     try:
         logs = [found.log(one) for one in numbers]

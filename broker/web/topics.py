@@ -65,7 +65,7 @@ class TopicRoutes:
         """Answer with a topic and its partitions."""
         parameters = Parameters(request, ("topic",))
         topic, _ = topic_of(self._broker, parameters)
-        explained = await self._explain([topic], with_levels=True)
+        explained = await self._explain([topic], levels_of=topic.logs)
         shown = await asyncio.to_thread(_levels, explained)
         rows = [
             {**row, "levels": shown.get(log)}
@@ -84,11 +84,11 @@ class TopicRoutes:
         )
 
     async def _explain(
-        self, topics: Iterable[Topic], *, with_levels: bool = False
+        self, topics: Iterable[Topic], *, levels_of: Iterable[Log] = ()
     ) -> Mapping[Log, ExplainedLog]:
         logs = [log for topic in topics if topic.config.compact for log in topic.logs]
         now_ms = self._broker.clock.now_ms()
-        explained, _ = await explain_logs(self._broker, logs, now_ms, with_levels=with_levels)
+        explained, _ = await explain_logs(self._broker, logs, now_ms, levels_of=set(levels_of))
         return {one.log: one for one in explained}
 
 

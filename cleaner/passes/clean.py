@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 _BIT_COUNTS = np.array([number.bit_count() for number in range(256)], np.uint8)
 
+
 def clean(
     job: CleaningJob,
     *,
@@ -111,7 +112,7 @@ class _Run:
             make_spill=self._make_spill,
             filter_point=filter_point if summaries else None,
         )
-        dirty = [segment.log.path for segment in self._job.segments[indexer.first :]]
+        dirty = [segment.log.path for segment in job.segments[indexer.first :]]
         self._stack.enter_context(self._fs.keeping(dirty))
         index = indexer.index_dirty()
         self._is_alone = self._can_clean_alone(index, indexer)

@@ -9,9 +9,8 @@ from pathlib import Path
 from odradek.cleaner.rules.policy import DirtyRange, Reason
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
-from odradek.config.values import INT64_MAX
 from odradek.storage.log import Log
-from odradek.storage.rolling import OBJECT_BYTES_MAX, segment_bytes_max
+from odradek.storage.rolling import cleaned_bytes_max
 from odradek.storage.segment import Segment
 
 # With smaller chunks the interpreter's overhead becomes noticeable.
@@ -80,7 +79,7 @@ def make_job(
         log.partition,
         log.directory,
         log.config,
-        min(segment_bytes_max(log.config), OBJECT_BYTES_MAX if log.is_shared else INT64_MAX),
+        cleaned_bytes_max(log.config, is_shared=log.is_shared),
         dirty,
         tuple(s for s in log.segments if s.base_offset < dirty.first_uncleanable_offset),
         tuple(s for s in log.segments if s.base_offset >= dirty.first_uncleanable_offset),
