@@ -22,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,8 +30,8 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from bench.clients import create_topic
-from bench.processes import ROOT, OdradekProcess, wait_for
+from bench.clients import clean_now, create_topic, send
+from bench.processes import ROOT, OdradekProcess
 from bench.segments import place
 from bench.servers.spark_cluster import running_cluster
 from bench.shared.stage import running
@@ -41,7 +40,6 @@ from odradek.pipeline.session import SessionOptions, open_session
 
 _LOOK_S = 0.2
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
-_UNSTORED = re.compile(r"^odradek_wal_unstored_bytes (\S+)", re.MULTILINE)
 # The WAL has up to 256 MiB of the logs before these are stored.
 _SETTLED_BYTES = 300e6
 # No cleaner begins by itself.
@@ -60,27 +58,10 @@ def fill(broker: OdradekProcess, topics: list[str], given: argparse.Namespace) -
     count = int((given.megabytes << 20) // (given.size + 24))
     for number in range(count):
         key = b"key-%09d" % rng.randrange(given.keys)
-        for topic in topics:
-            while True:
-                try:
-                    # The key decides on the partition, as in both topics.
-                    producer.produce(topic, values[number % 1000], key, timestamp=1 + number)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+        for topic in topics:  # the key decides on the partition, the same one in both
+            send(producer, topic, values[number % 1000], key, 1 + number)
     producer.flush(600)
     return count
-
-
-def settle(broker: OdradekProcess) -> None:
-    """Wait until the bucket has most of the topics' segments."""
-
-    def is_stored() -> bool:
-        with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as page:  # nosec B310
-            found = _UNSTORED.search(page.read().decode())
-        return found is not None and float(found[1]) < _SETTLED_BYTES
-
-    wait_for(is_stored, "the segments are stored")
 
 
 class Memory:
@@ -129,14 +110,8 @@ def clean_by_job(broker: OdradekProcess, topic: str, master: str) -> tuple[float
 
 def clean_by_broker(broker: OdradekProcess, topic: str) -> float:
     """Have the broker clean a topic; return the seconds."""
-    token = (broker.data / "odradek-admin-token").read_text().strip()
-    request = urllib.request.Request(
-        f"{broker.http}/api/cleaner/run?topic={topic}",
-        method="POST",
-        headers={"Authorization": f"Bearer {token}"},
-    )
     begun_s = time.monotonic()
-    urllib.request.urlopen(request, timeout=3600).close()  # nosec B310
+    clean_now(broker, topic)
     return time.monotonic() - begun_s
 
 
@@ -183,7 +158,7 @@ def main() -> None:
     ) as stage:
         broker = stage.brokers[0]
         count = fill(broker, topics, given)
-        settle(broker)
+        stage.settle(_SETTLED_BYTES)
         megabytes = count * (given.size + 24) / 1e6
         print(f"{count:,} records, {megabytes:,.0f} MB, in each of {topics}", flush=True)
         with spark_master(given) as master:

@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from bench.clients import send
 from bench.pairs import Broker, quantile
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from odradek.protocol.batches import Record, encode_batch
@@ -187,12 +188,7 @@ def fill(broker: Broker, records: int, keys: int) -> None:
     value = os.urandom(_VALUE_BYTES)
     for at in range(records):
         key = b"key-%08d" % source.randrange(keys)
-        while True:
-            try:
-                producer.produce(_COMPACTED, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        send(producer, _COMPACTED, value, key)
         if at % 10_000 == 0:
             producer.poll(0)
     left = producer.flush(_PATIENCE_S)

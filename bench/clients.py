@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.pairs import Broker
-from bench.processes import kafka_tool
+from bench.processes import OdradekProcess, kafka_tool
 
 PATIENCE_S = 300.0
 _WARM_UP_SHARE = 5
@@ -49,6 +53,33 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
     admin.create_topics([wanted])[topic].result(60)
+
+
+def send(
+    producer: Producer, topic: str, value: bytes, key: bytes | None = None, timestamp_ms: int = 0
+) -> None:
+    """Give a producer a record, once there is room in its queue; the time is now without one."""
+    while True:
+        try:
+            producer.produce(topic, value, key, timestamp=timestamp_ms)
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
+def clean_now(
+    broker: OdradekProcess, topic: str, timeout_s: float = 3600.0
+) -> list[dict[str, Any]]:
+    """Have a broker clean a topic, at any dirty ratio; return the outcomes by partition."""
+    token = (broker.data / "odradek-admin-token").read_text().strip()
+    request = urllib.request.Request(
+        f"{broker.http}/api/cleaner/run?{urllib.parse.urlencode({'topic': topic})}",
+        method="POST",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # nosec B310
+        outcomes: list[dict[str, Any]] = json.load(answer)["outcomes"]
+        return outcomes
 
 
 def produce(broker: Broker, topic: str, load: Load) -> float:

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.asking import Connection
+from bench.clients import send
 from bench.processes import KafkaProcess, OdradekProcess, lacks_kafka
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -79,12 +80,7 @@ def fill(broker: Broker, megabytes: int) -> int:
     producer = Producer({**settings, "batch.size": 1 << 18})
     value, count = os.urandom(_VALUE_BYTES), megabytes * 1_000
     for number in range(count):
-        while True:
-            try:
-                producer.produce(_TOPIC, value)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        send(producer, _TOPIC, value)
         if number % 1_000 == 0:
             producer.poll(0)
     assert not producer.flush(60)

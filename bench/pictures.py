@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from bench.clients import clean_now
 from bench.pictures_svg import Curve, Points, Stored, Strip, draw_curves, draw_points, draw_strips
 from bench.processes import ROOT, OdradekProcess
 from odradek.cli.dump_rows import Row, Wanted, reader_of
@@ -96,13 +97,7 @@ class Shop:
 
     def clean(self, topic: str) -> None:
         """Clean a topic now, at any dirty ratio."""
-        token = (self.broker.data / "odradek-admin-token").read_text().strip()
-        request = urllib.request.Request(
-            f"{self.broker.http}/api/cleaner/run?topic={topic}",
-            method="POST",
-            headers={"Authorization": f"Bearer {token}"},
-        )
-        urllib.request.urlopen(request, timeout=60).close()
+        clean_now(self.broker, topic, 60)
 
     def runs(self, topic: str) -> list[dict[str, Any]]:
         """Return the results of the cleanings of a topic, the oldest first."""

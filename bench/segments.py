@@ -25,6 +25,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.clients import send
 from bench.processes import OdradekProcess
 from bench.shared.stage import running
 from odradek.pipeline.segment_finding import find_segments
@@ -66,12 +67,7 @@ def fill(
     count = (megabytes << 20) // (size + 24)
     for number in range(count):
         key = b"key-%06d" % rng.randrange(_KEYS)
-        while True:
-            try:
-                producer.produce(topic, values[number % 1000], key)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        send(producer, topic, values[number % 1000], key)
     producer.flush(120)
     return count
 

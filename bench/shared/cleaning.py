@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import random
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Producer
 
-from bench.clients import create_topic
+from bench.clients import clean_now, create_topic, send
 from bench.processes import OdradekProcess, wait_for
 from bench.shared.stage import Stage
 from bench.watch import MemoryWatch
 
 LOCAL, OBJECT = "local", "object"
-_PATIENCE_S = 3600.0
 # No cleaner begins by itself.
 _CONFIG = {
     "cleanup.policy": "compact",
@@ -67,15 +65,13 @@ def _rates(
         (b"key-%09d" % rng.randrange(_KEYS), values[number % 1_000]) for number in range(count)
     )
     _fill(broker, topics.values(), records)
-    _settle(stage)
+    stage.settle(_SETTLED_BYTES)
     if is_cold:
         _restart(broker)
     found = {}
     for storage, topic in topics.items():
         begun_s = time.monotonic()
-        result = _clean(broker, topic)
-        start_bytes = result["start_bytes"]
-        assert isinstance(start_bytes, int)
+        start_bytes = _clean(broker, topic)["start_bytes"]
         found[storage] = start_bytes / 1e6 / (time.monotonic() - begun_s)
     return found
 
@@ -87,7 +83,7 @@ def ask_unique(stage: Stage, seconds: float, rounds: int) -> None:
     create_topic(broker, "unique", 1, config)
     value = bytes(_UNIQUE_BYTES)
     _fill(broker, ["unique"], ((b"key-%09d" % at, value) for at in range(_UNIQUE)))
-    _settle(stage)
+    stage.settle(_SETTLED_BYTES)
     puts = stage.puts()
     result = _clean(broker, "unique")
     print(
@@ -104,7 +100,7 @@ def ask_many(stage: Stage, seconds: float, rounds: int) -> None:
     numbers = list(range(_MANY_KEYS)) * 2
     random.Random(1).shuffle(numbers)
     _fill(broker, ["many"], ((b"key-%09d" % at, b"%020d" % at) for at in numbers))
-    _settle(stage)
+    stage.settle(_SETTLED_BYTES)
     with MemoryWatch(broker) as idle:
         time.sleep(1)
     begun_s = time.monotonic()
@@ -113,8 +109,8 @@ def ask_many(stage: Stage, seconds: float, rounds: int) -> None:
     print(
         f"  one run to offset {result['end_offset']:,} in {time.monotonic() - begun_s:.0f} s:"
         f" {result['end_records']:,} of {result['start_records']:,} records stay;"
-        f" map of {int(result['map_bytes']) / (1 << 20):.0f} MiB,"
-        f" {int(result['spilled_bytes']) / 1e6:.0f} MB spilled,"
+        f" map of {result['map_bytes'] / (1 << 20):.0f} MiB,"
+        f" {result['spilled_bytes'] / 1e6:.0f} MB spilled,"
         f" memory {idle.most_bytes / 1e6:.0f} MB before, {watch.most_bytes / 1e6:.0f} MB at most"
     )
 
@@ -127,17 +123,14 @@ def ask_lag(stage: Stage, seconds: float, rounds: int) -> None:
     _fill(broker, ["lagging"], ((b"key-%d" % (at % 10), b"%d" % at) for at in range(1_000)))
     written_ms = time.time_ns() // 1_000_000
 
-    def runs() -> list[dict[str, object]]:
+    def runs() -> list[dict[str, int]]:
         path = "/api/cleaner/history?topic=lagging&partition=0"
         with urllib.request.urlopen(broker.http + path, timeout=30) as found:  # nosec B310
-            answer: list[dict[str, object]] = json.load(found)["runs"]
+            answer: list[dict[str, int]] = json.load(found)["runs"]
             return answer
 
     wait_for(lambda: bool(runs()), "the topic is cleaned")
-    run = runs()[0]
-    at_ms = run["at_ms"]
-    assert isinstance(at_ms, int)
-    print(f"  cleaned {(at_ms - written_ms) / 1000 - _LAG_S:.1f} s after the lag")
+    print(f"  cleaned {(runs()[0]['at_ms'] - written_ms) / 1000 - _LAG_S:.1f} s after the lag")
 
 
 # --- parts ------------------------------------------------------------------------------------
@@ -151,18 +144,8 @@ def _fill(broker: OdradekProcess, topics: Iterable[str], records: Iterable[Recor
     )
     for key, value in records:
         for topic in topics:
-            while True:
-                try:
-                    producer.produce(topic, value, key)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            send(producer, topic, value, key)
     producer.flush(600)
-
-
-def _settle(stage: Stage) -> None:
-    """Wait until the bucket has most of the records."""
-    wait_for(lambda: stage.unstored_bytes() < _SETTLED_BYTES, "the segments are stored")
 
 
 def _restart(broker: OdradekProcess) -> None:
@@ -176,14 +159,7 @@ def _restart(broker: OdradekProcess) -> None:
 
 def _clean(broker: OdradekProcess, topic: str) -> dict[str, int]:
     """Have a broker clean a topic; return the result for its only partition."""
-    token = (broker.data / "odradek-admin-token").read_text().strip()
-    request = urllib.request.Request(
-        f"{broker.http}/api/cleaner/run?{urllib.parse.urlencode({'topic': topic})}",
-        method="POST",
-        headers={"Authorization": f"Bearer {token}"},
-    )
-    with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # nosec B310
-        (outcome,) = json.load(answer)["outcomes"]
+    (outcome,) = clean_now(broker, topic)
     assert outcome["outcome"] == "CLEANED", outcome
     result: dict[str, int] = outcome["result"]
     return result

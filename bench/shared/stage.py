@@ -60,10 +60,14 @@ class Stage:
             int(float(count)) for one in self.brokers for count in _PUTS.findall(_metrics(one))
         )
 
-    def unstored_bytes(self) -> float:
-        """Return how much of the logs only the WAL has."""
-        found = [_UNSTORED.search(_metrics(one)) for one in self.brokers]
-        return sum(float(one[1]) for one in found if one)
+    def settle(self, size_bytes: float) -> None:
+        """Wait until the bucket has all records but for less than so many bytes."""
+
+        def is_stored() -> bool:
+            found = [_UNSTORED.search(_metrics(one)) for one in self.brokers]
+            return sum(float(one[1]) for one in found if one) < size_bytes
+
+        wait_for(is_stored, "the segments are stored")
 
     def puts_a_second(self, seconds: float) -> float:
         """Watch for some seconds; return the PUTs a second of a broker."""

@@ -59,6 +59,11 @@ Read = tuple[int, bytes | None, bytes | None]
 """A record's offset, key and value."""
 
 
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+# The records that put_updates() appends last.
+LATEST = {b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)}
+
+
 def keyed(key: bytes, value: bytes | None, timestamp: int = 1) -> bytes:
     """Encode a batch of one record."""
     return encode_batch([Record(0, timestamp, key, value)])
@@ -116,6 +121,13 @@ def log_of(broker: Broker, partition: int = 0) -> Log:
     log = topic.log(partition)
     assert log is not None
     return log
+
+
+async def put_updates(broker: Broker) -> None:
+    """Append records of five keys in turn, sixteen of each."""
+    for at in range(80):
+        answer = await produce(broker, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        assert answer.error_code == 0
 
 
 async def stored(broker: Broker, partition: int = 0) -> None:
@@ -345,13 +357,10 @@ async def test_retention_deletes_segments_for_good(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> None:
-    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     settings = {**EAGER, "log.cleaner.backoff.ms": "50"}
     async with cluster(tmp_path, url_of(tmp_path), 2, settings) as brokers:
-        former = await begin(brokers, configs)
-        for at in range(80):
-            answer = await produce(former, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
-            assert answer.error_code == 0
+        former = await begin(brokers, COMPACTED)
+        await put_updates(former)
         await until(lambda: log_of(former).size_bytes < 4000)
         await stored(former)
 
@@ -366,9 +375,7 @@ async def test_a_cleaned_log_is_cleaned_for_the_next_leader(tmp_path: Path) -> N
         query = "SELECT max(cleaner_offset) FROM partition"
         await until(lambda: rows(tmp_path, query) == [(home.cleaner_offsets["t", 0],)])
         read = await records(former)
-        assert {key: value for _, key, value in read} == {
-            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
-        }
+        assert {key: value for _, key, value in read} == LATEST
         assert former.sharing is not None
         assert former.sharing.facts().counts.exchanged_segments > 0
         await free(former)
@@ -385,7 +392,6 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange = segment_rows.exchange_segments
-    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
 
         def exchange_and_abort(*args: Any, **options: Any) -> None:
@@ -393,22 +399,18 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
             one.cleaner.abort("t", 0)
 
         monkeypatch.setattr(exchanging, "exchange_segments", exchange_and_abort)
-        await begin([one], configs)
+        await begin([one], COMPACTED)
         log = log_of(one)
-        for at in range(80):
-            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await put_updates(one)
         await until(lambda: log.size_bytes < 4000 or log.is_closed)
         assert not log.is_closed
-        assert {key: value for _, key, value in await records(one)} == {
-            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
-        }
+        assert {key: value for _, key, value in await records(one)} == LATEST
 
 
 @on_uvloop
 async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
         packed: list[SegmentRow] = []
         pack = Uploads.pack
@@ -420,11 +422,10 @@ async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the
             return made
 
         monkeypatch.setattr(Uploads, "pack", pack_and_abort)
-        await begin([one], configs)
+        await begin([one], COMPACTED)
         log = log_of(one)
         one.cleaner.pause("t", 0)
-        for at in range(80):
-            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await put_updates(one)
         one.cleaner.resume("t", 0)
         await until(lambda: log.size_bytes < 4000)  # by the next cleaning
 
@@ -435,7 +436,6 @@ async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the
 async def test_a_cleaned_segment_is_deleted_if_its_session_ends_after_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
         is_closed, pack, turn_of = False, Uploads.pack, Uploads.turn_of
 
@@ -453,9 +453,8 @@ async def test_a_cleaned_segment_is_deleted_if_its_session_ends_after_the_upload
 
         monkeypatch.setattr(Uploads, "pack", pack_and_close)
         monkeypatch.setattr(Uploads, "turn_of", turn_while_open)
-        await begin([one], configs)
-        for at in range(80):
-            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await begin([one], COMPACTED)
+        await put_updates(one)
         await until(lambda: one.cleaner.status().quarantined)
         assert is_closed
         await until(partial(has_only_segments, one, tmp_path))
@@ -496,16 +495,13 @@ async def test_retention_beside_the_exchange_of_cleaned_segments(
         await begin([one], configs)
         log = log_of(one)
         one.cleaner.pause("t", 0)
-        for at in range(80):
-            await produce(one, keyed(b"k%d" % (at % 5), b"%d" % at * 20))
+        await put_updates(one)
         async with client(one) as there:  # several segments become one
             await alter_topic(there, "t", {"internal.segment.bytes": "100000"})
         one.cleaner.resume("t", 0)
         await until(lambda: log.is_closed or (deleted and log.size_bytes < 4000))
         assert not log.is_closed
-        assert {key: value for _, key, value in await records(one)} == {
-            b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)
-        }
+        assert {key: value for _, key, value in await records(one)} == LATEST
         assert (await produce(one, keyed(b"k", b"v"))).base_offset == 80
 
 

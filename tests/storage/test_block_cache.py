@@ -81,9 +81,12 @@ def test_a_meter_has_the_read_ahead_of_its_reader_and_nobody_else_s() -> None:
         assert meter.use.received_bytes == len(data) - BLOCK
 
 
-def read_whole(fs: CachedFiles, size: int) -> None:
-    for position in range(0, size, 5 * BLOCK):
-        read_on(fs, PATH, position, 5 * BLOCK)
+def read_whole(fs: CachedFiles, size: int, path: Path = PATH) -> bytes:
+    """Read a file from its begin, some blocks at a time."""
+    found = b""
+    while len(found) < size:
+        found += read_on(fs, path, len(found), 5 * BLOCK)
+    return found
 
 
 def test_a_file_that_is_read_twice_is_fetched_once() -> None:
@@ -99,12 +102,10 @@ def test_the_next_file_is_read_ahead_before_the_end_of_one() -> None:
         other = PATH.with_name("other.log")
         fs.add_remote(other, upload(bucket, "other", data))
         with fs.keeping([PATH, other]):
-            for position in range(0, 95 * BLOCK, 5 * BLOCK):
-                read_on(fs, PATH, position, 5 * BLOCK)
+            read_whole(fs, 95 * BLOCK)
             wait_until(lambda: fs.counters.fetched_bytes > len(data))
             for path in (PATH, other):
-                for position in range(0, len(data), 5 * BLOCK):
-                    assert read_on(fs, path, position, 5 * BLOCK) == data[position:][: 5 * BLOCK]
+                assert read_whole(fs, len(data), path) == data
         assert fs.counters.fetched_bytes == 2 * len(data)
 
 
