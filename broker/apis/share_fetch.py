@@ -54,6 +54,7 @@ from odradek.storage.errors import StorageError
 
 _MS_PER_S = 1_000
 _RECORD_LIMIT = 1
+_PASSING = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 Answers = dict[TopicPartition, PartitionData]
 
 
@@ -258,9 +259,17 @@ def _answer(services: Services, partition: TopicPartition, one: Fetched) -> Part
 
 
 def _refused(services: Services, partition: TopicPartition, failure: Failure) -> PartitionData:
-    """Answer with an error; as in Kafka, without its sentence."""
-    data = PartitionData(partition_index=partition.partition, error_code=failure.error)
-    leader = leader_of(services, partition, failure.error)
+    """Answer with an error; as in Kafka, without its sentence.
+
+    After a code that it does not know, Kafka's share consumer fails (ShareFetchCollector). So a
+    state that cannot be read for now, and a share-partition that was dropped while it was loaded,
+    are answered as a leader that has moved: the consumer looks for it, and fetches again.
+    """
+    error = failure.error
+    if error in _PASSING:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = PartitionData(partition_index=partition.partition, error_code=error)
+    leader = leader_of(services, partition, error)
     if leader is not None:
         data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
     return data
