@@ -8,6 +8,7 @@ v5: TRANSACTION_ABORTABLE (KIP-890). v6: share groups (KIP-932).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 
@@ -42,6 +43,8 @@ _BATCH_VERSION = 4
 _SHARE_VERSION = 6
 _NO_NODE_ID = -1
 _NO_PORT = -1
+# Requests that follow on the connection are answered no later than that.
+_LOOK_S, _LOOKS_MAX = 0.05, 10
 
 
 def handle(
@@ -52,9 +55,13 @@ def handle(
     A broker that is alone coordinates everything, even before the internal topic exists.
     """
     name = _TOPICS.get(request.key_type)
-    if name is None or services.topics.get(name) or not services.topics.is_shared:
+    if name is None or not services.topics.is_shared:
         return _answer(services, context, request)
-    return _create_then_answer(services, context, request, name)
+    if services.topics.get(name) is None:
+        return _create_then_answer(services, context, request, name)
+    answer = _answer(services, context, request)
+    is_patient = len(request.coordinator_keys) <= 1 and _lacks_one(answer)
+    return _wait_then_answer(services, context, request) if is_patient else answer
 
 
 async def _create_then_answer(
@@ -65,6 +72,29 @@ async def _create_then_answer(
     except EXPLAINED as error:
         logger.error("could not create topic=%s: %s", name, error)
     return _answer(services, context, request)
+
+
+async def _wait_then_answer(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Wait a moment for the next leader of a partition that has none.
+
+    Clients ask again, but librdkafka only twice within a fifth of a second: after the third
+    answer without a coordinator, calls of its producers and consumers never return. Requests for
+    several keys, which administrators send, are answered at once.
+    """
+    for _ in range(_LOOKS_MAX):
+        await asyncio.sleep(_LOOK_S)
+        answer = _answer(services, context, request)
+        if not _lacks_one(answer):
+            break
+    return answer
+
+
+def _lacks_one(answer: FindCoordinatorResponse) -> bool:
+    """Return whether a coordinator is missing for now."""
+    codes = (answer.error_code, *(one.error_code for one in answer.coordinators))
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE in codes
 
 
 def _answer(
