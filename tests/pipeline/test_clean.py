@@ -121,6 +121,26 @@ def test_the_latest_record_of_each_key_remains(
         assert len(after) < len(before)
 
 
+def test_a_job_waits_for_the_leases_of_another_one(
+    spark: SparkSession, brokers: ThreeSharingBrokers, place: SharedLogs
+) -> None:
+    topic = create(brokers.bootstrap, 3, IDLE)
+    fill(brokers.bootstrap, topic, 1, count=100)
+    wanted, said = partitions(place, topic), []
+    with Leases(place) as others:
+        assert not others.take(wanted)
+
+        def say(line: str) -> None:
+            said.append(line)
+            if line.startswith("waits"):
+                others.give_back(wanted)
+
+        outcomes = clean_topics(spark, place, wanted, say)
+    names = ", ".join(f"{topic}-{number}" for number in range(3))
+    assert said[0] == f"waits for the leases of another job: {names}"
+    assert (len(outcomes.cleaned), outcomes.failed) == (3, {})
+
+
 def test_a_transaction_that_ends_while_a_job_runs(
     spark: SparkSession, brokers: ThreeSharingBrokers, place: SharedLogs
 ) -> None:
