@@ -87,6 +87,9 @@ class Connection:
         if self._error is not None:
             raise self._error
         assert self._writer is not None, "it is open"
+        # Its end may not be read yet; uvloop's transports refuse to write, with a RuntimeError.
+        if self._writer.transport.is_closing():
+            raise ConnectionResetError("it was closed")
         number = next(self._numbers) & 0x7FFF_FFFF
         answered: asyncio.Future[bytes] = self._loop.create_future()
         self._awaited.append((number, answered))

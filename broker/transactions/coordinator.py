@@ -286,7 +286,13 @@ class TransactionCoordinator:
             self._clock.now_ms(),
             prepared.client_version,
         )
-        problems = await self._markers.write(marker, asked.partitions)
+        problems: Mapping[TopicPartition, Explained]
+        try:
+            problems = await self._markers.write(marker, asked.partitions)
+        except Exception as error:  # The root of a task; without its markers it never ends.
+            logger.exception("could not write markers")
+            refusal = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+            problems = dict.fromkeys(asked.partitions, refusal)
         left = [one for one, problem in problems.items() if _must_retry(problem)]
         for one, problem in problems.items():
             _log(asked.transactional_id, one, problem)
