@@ -19,9 +19,9 @@ from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
 from odradek.broker.topics.states import RemotePartition
 from odradek.protocol.errors import ErrorCode
-from tests.simulation.cluster.checker import check
+from tests.histories.checks.checker import check
+from tests.histories.history import History
 from tests.simulation.cluster.clients import Client
-from tests.simulation.cluster.history import History
 from tests.simulation.cluster.run import play, settled
 from tests.simulation.cluster.world import Machine, SimulatedBroker, World
 from tests.support.requests import creating

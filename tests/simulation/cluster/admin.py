@@ -19,8 +19,8 @@ from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.histories.history import Outcome, TopicChange
 from tests.simulation.cluster.clients import Client, Unanswered
-from tests.simulation.cluster.history import Outcome, TopicChange
 from tests.support.requests import creatable, creating
 
 SETTING = "retention.ms"
@@ -130,4 +130,4 @@ class Admin:
 
     def _answered(self, change: TopicChange, code: int) -> None:
         if not code:
-            change.outcome = Outcome.DONE
+            self._client.history.end(change, Outcome.DONE)

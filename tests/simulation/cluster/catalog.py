@@ -24,7 +24,7 @@ from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.metadata.sqlite import SqliteConnection
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import Resource, TopicRecord
-from tests.simulation.cluster.history import CatalogChange, History
+from tests.histories.history import CatalogChange, History
 from tests.simulation.cluster.loop import SimulatedLoop
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from odradek.protocol.frames import SIZE, encode_request, read_response_header
 from odradek.protocol.messages import message_classes
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.simulation.cluster.history import History, Led, Place
+from tests.histories.history import History, Led, Place
 
 GROUP, TRANSACTION = 0, 1
 # A client that soon loses patience sends batches again that the broker has.
@@ -121,7 +121,7 @@ class Client:
             for one in topic.partitions:
                 if one.leader_id >= 0 and one.leader_epoch >= 0:
                     key = topic.topic_id.hex(), one.partition_index
-                    self.history.add(Led(key, one.leader_epoch, one.leader_id))
+                    self.history.add(Led(key, one.leader_epoch, one.leader_id, topic.name))
         return answer
 
     async def _find(

@@ -16,8 +16,8 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tests.histories.history import OffsetCommit, OffsetFetch, Outcome, Place, Read
 from tests.simulation.cluster.clients import GROUP, RETRIABLE, Client, Unanswered, rack_of
-from tests.simulation.cluster.history import OffsetCommit, OffsetFetch, Outcome, Place, Read
 from tests.support.requests import committing, fetching
 
 _PAUSE_S = 0.15
@@ -78,7 +78,7 @@ class Reader:
             return
         code = answer.topics[0].partitions[0].error_code
         if not code:
-            commit.outcome, commit.done_at = Outcome.DONE, history.tick()
+            history.end(commit, Outcome.DONE)
             return
         if code not in RETRIABLE:
             history.troubles.append(
@@ -104,7 +104,7 @@ async def find_committed(client: Client, group: str, place: Place) -> int | None
         await client.back_off()
         return None
     offset: int = found.topics[0].partitions[0].committed_offset
-    client.history.add(OffsetFetch(group, place, offset, begun_at))
+    client.history.add(OffsetFetch(group, place, offset, at=begun_at))
     return offset
 
 
@@ -172,7 +172,7 @@ def records_of(
                 assert one.value is not None
                 yield Read(
                     client.name, place, one.offset, header.leader_epoch,
-                    bytes(one.value).decode(), isolation == _COMMITTED, at,
+                    bytes(one.value).decode(), isolation == _COMMITTED, at=at,
                 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tests.histories.history import Disruption
 from tests.simulation.cluster.network import CLIENTS
 from tests.simulation.cluster.world import Machine, World
 
@@ -51,9 +52,15 @@ class Nemesis:
             await asyncio.sleep(self._chance.random() * _PAUSE_MAX_S)
             (step,) = self._chance.choices(list(steps), list(steps.values()))
             self.counts[step.__name__] += 1
-            self._tasks.append(asyncio.create_task(step()))
+            self._tasks.append(asyncio.create_task(self._disrupt(step)))
         await asyncio.gather(*self._tasks)
         self.end()
+
+    async def _disrupt(self, step: Step) -> None:
+        history = self._world.history
+        noted = history.add(Disruption(step.__name__))
+        await step()
+        noted.done_at = history.tick()
 
     def end(self) -> None:
         """End all troubles."""

@@ -20,20 +20,20 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.simulation.cluster.clients import (
-    GROUP,
-    RETRIABLE,
-    TRANSACTION,
-    Client,
-    Unanswered,
-)
-from tests.simulation.cluster.history import (
+from tests.histories.history import (
     Append,
     OffsetCommit,
     Outcome,
     Place,
     Transaction,
     key_of,
+)
+from tests.simulation.cluster.clients import (
+    GROUP,
+    RETRIABLE,
+    TRANSACTION,
+    Client,
+    Unanswered,
 )
 from tests.support.requests import producing
 
@@ -70,8 +70,8 @@ class PlainProducer:
             code, offset = await self._send(append, self._encode(append))
         except Unanswered:
             return
-        append.outcome = Outcome.UNKNOWN if code else Outcome.DONE
         append.offset = offset
+        self._client.history.end(append, Outcome.UNKNOWN if code else Outcome.DONE)
         if code:
             await self._client.back_off()
 
@@ -131,7 +131,7 @@ class IdempotentProducer(PlainProducer):
             except Unanswered:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                append.outcome = Outcome.DONE
+                self._client.history.end(append, Outcome.DONE)
                 return
             if code not in RETRIABLE:
                 self._refused(f"batch for {place}", code)
@@ -197,12 +197,12 @@ class TransactionalProducer(PlainProducer):
             if is_commit:
                 transaction.commit_at = client.history.tick()
             await self._end(is_commit)
-            transaction.outcome = Outcome.DONE if is_commit else Outcome.UNDONE
+            client.history.end(transaction, Outcome.DONE if is_commit else Outcome.UNDONE)
             if commit is not None:
                 commit.done_at = client.history.tick()
         except Ended:
             if transaction.commit_at is None:
-                transaction.outcome = Outcome.UNDONE
+                client.history.end(transaction, Outcome.UNDONE)
             self.producer_id = -1
             await client.back_off()
 
@@ -218,7 +218,7 @@ class TransactionalProducer(PlainProducer):
             return code
 
         await self._until_done(send)
-        append.outcome = Outcome.DONE
+        self._client.history.end(append, Outcome.DONE)
 
     async def _add(self, place: Place) -> None:
         topic, number = place

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 from odradek.broker.loop.garbage import uncollected
 from odradek.broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.errors import ErrorCode
+from tests.histories.checks.checker import check
+from tests.histories.history import History, Outcome, Place
 from tests.simulation.cluster.admin import Admin
-from tests.simulation.cluster.checker import check
 from tests.simulation.cluster.clients import Client, Unanswered
 from tests.simulation.cluster.consumers import Reader, find_committed, read_all
-from tests.simulation.cluster.history import History, Outcome, Place
 from tests.simulation.cluster.movers import Mover
 from tests.simulation.cluster.nemesis import Nemesis
 from tests.simulation.cluster.network import Network
@@ -58,7 +58,7 @@ def run(seed: int, path: Path, *, brokers: int | None = None) -> Survey:
     count = brokers or random.Random(f"size {seed}").choice([1, 2, 3, 3, 3, 4, 5])
     survey = Survey()
     survey.history = play(seed, path, count, lambda world: Simulation(world, survey).run())
-    survey.problems = check(survey.history)
+    survey.problems = [str(one) for one in check(survey.history)]
     return survey
 
 

@@ -26,10 +26,10 @@ from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.config.resolution import Layer, Source
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
+from tests.histories.history import History, Led, View
 from tests.simulation.cluster.admin import SETTING
 from tests.simulation.cluster.catalog import SimulatedCatalog
 from tests.simulation.cluster.clients import rack_of
-from tests.simulation.cluster.history import History, Led, View
 from tests.simulation.cluster.loop import Process
 from tests.simulation.cluster.network import Network
 from tests.simulation.crashfs import CrashFileSystem
@@ -189,7 +189,7 @@ class World:
 
     def _appended(self, machine: Machine, log: Log) -> None:
         key = log.topic_id.hex(), log.partition
-        self.history.add(Led(key, log.leader_epoch, machine.node_id))
+        self.history.add(Led(key, log.leader_epoch, machine.node_id, log.topic))
         if log.topic in INTERNAL:  # timers write there, too: after a pause before the lease's own
             return
         if machine.node_id not in self.catalog.open_sessions:

@@ -27,8 +27,8 @@ from odradek.storage.objects.store import (
     StoredObject,
     StoreUnavailable,
 )
+from tests.histories.history import History
 from tests.simulation.cluster.catalog import SimulatedCatalog
-from tests.simulation.cluster.history import History
 from tests.simulation.shared.threads import ThreadedNetwork
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tests.histories.history import Deletion, Outcome, Place, Read, Start
 from tests.simulation.cluster.clients import RETRIABLE, Client, Unanswered
 from tests.simulation.cluster.consumers import end_of, fetch, read_all, records_of
-from tests.simulation.cluster.history import Deletion, Outcome, Place, Read, Start
 from tests.support.requests import listing_offsets
 
 _PAUSE_S = 0.15
@@ -112,7 +112,7 @@ class Deleter:
         answer = await client.ask_leader(place, asked, 2)
         (found,) = answer.topics[0].partitions
         if not found.error_code:
-            deletion.outcome = Outcome.DONE
+            client.history.end(deletion, Outcome.DONE)
             client.history.add(Start(place, found.low_watermark, is_promise=True))
         elif found.error_code not in {*RETRIABLE, ErrorCode.OFFSET_OUT_OF_RANGE}:
             name = ErrorCode.of(found.error_code).name

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from odradek.protocol.errors import ErrorCode
-from tests.simulation.checker import check
-from tests.simulation.cluster.checker import find_changes_without_session, find_rivals
+from tests.histories.checks.checker import check
+from tests.histories.history import SHARED, Outcome, Topic
 from tests.simulation.cluster.clients import Unanswered
-from tests.simulation.cluster.history import Outcome
 from tests.simulation.cluster.movers import Mover
 from tests.simulation.cluster.nemesis import Nemesis, Step
 from tests.simulation.cluster.network import CLIENTS
@@ -48,10 +47,8 @@ def run(seed: int, path: Path) -> Survey:
     world = SharedWorld(path, seed, count)
     history = play_in(world, lambda world: SharedCourse(world, survey).run())
     survey.history = history
-    survey.problems = check(history, {COMPACTED})
-    survey.problems += [f"leaders: {one}" for one in find_rivals(history.led)]
-    changes = find_changes_without_session(history.catalog_changes)
-    survey.problems += [f"sessions: {one}" for one in changes]
+    history.topics = {DATA: SHARED, COMPACTED: Topic(keeps_reads=True, is_compacted=True)}
+    survey.problems = [str(one) for one in check(history)]
     return survey
 
 

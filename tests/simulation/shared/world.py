@@ -36,7 +36,7 @@ from odradek.storage.objects.remote_files import Claim
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import StoreUnavailable
 from odradek.storage.segment import Segment
-from tests.simulation.cluster.history import Place
+from tests.histories.history import Place
 from tests.simulation.cluster.world import SETTINGS, Machine, World
 from tests.simulation.crashfs import CrashFileSystem
 from tests.simulation.shared.bucket import BucketOfReplicas, SimulatedBucket, named_keys
