@@ -181,7 +181,10 @@ class Player:
         if begun.get("final", False):
             final = self.history.final_committed if committed else self.history.final
             final[place] = reads
-            self.history.final_starts[place], self.history.final_ends[place] = bounds
+            starts, ends = self.history.final_starts, self.history.final_ends
+            # Retention may go on between the two scans, and a transaction may still be open.
+            starts[place] = max(bounds[0], starts.get(place, 0))
+            ends[place] = max(bounds[1], ends.get(place, 0))
 
     def _end_delete_records(self, begun: Line, line: Line, *_: object) -> None:
         start = Start(_place(begun), line["log_start"], is_promise=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.histories.checks.checker import check
+from tests.histories.checks.problem import Problem
 from tests.histories.history import (
     LOCAL,
     SHARED,
@@ -25,6 +26,9 @@ from tests.histories.history import (
     ShareDelivery,
     Start,
     Topic,
+    TopicChange,
+    Transaction,
+    View,
     Watermark,
 )
 
@@ -110,6 +114,29 @@ def test_committed_offsets_stay(events: list[Event], kinds: list[str]) -> None:
     assert found(events) == kinds
 
 
+@pytest.mark.parametrize(
+    ("of_commit", "of_transaction", "found_offset", "kinds"),
+    [
+        (DONE, DONE, 5, []),
+        (DONE, DONE, -1, ["group"]),
+        (DONE, UNDONE, 5, ["group"]),
+        (DONE, UNDONE, -1, []),
+        (DONE, UNKNOWN, 5, []),
+        (DONE, UNKNOWN, -1, []),
+        (UNKNOWN, DONE, 5, []),
+        (UNKNOWN, DONE, -1, []),
+        (UNDONE, DONE, 5, ["group"]),
+        (UNDONE, DONE, -1, []),
+    ],
+)
+def test_a_committed_offset_shares_the_fate_of_its_transaction(
+    of_commit: Outcome, of_transaction: Outcome, found_offset: int, kinds: list[str]
+) -> None:
+    transaction = Transaction("p", 0, 1, of_transaction)
+    one = OffsetCommit("g", HERE, 5, transaction, of_commit, at=1, done_at=2)
+    assert found([one, fetch(found_offset)]) == kinds
+
+
 def test_positions_are_within_the_log() -> None:
     ends = {HERE: 5}
     beyond, within = commit(6, 1, 2, position=True), commit(5, 1, 2, position=True)
@@ -192,6 +219,61 @@ def test_readers_see_one_log(
 ) -> None:
     assert found(events) == of_local
     assert found(events, SHARED) == of_shared
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_only_records_of_transactions_may_be_read_before_they_are_aborted(
+    is_compacted: bool, is_committed: bool, is_transactional: bool
+) -> None:
+    """They are cleaned then; others that were read are committed."""
+    transaction = Transaction("p", 0, 1, UNKNOWN) if is_transactional else None
+    events = [sent("p-0", 0, transaction=transaction), read(0, "p-0")]
+    history = History({"data": Topic(True, is_compacted)}, final={HERE: []})
+    history.final_committed = {HERE: []}
+    for one in events:
+        history.add(one)
+    history.reads[0].is_committed = is_committed
+    may_be = is_compacted and is_transactional and not is_committed
+    assert [one.kind for one in check(history)] == ([] if may_be else ["unstable"])
+
+
+@pytest.mark.parametrize(("offset", "kinds"), [(0, ["offsets"]), (1, [])])
+def test_records_are_where_their_producers_were_answered(offset: int, kinds: list[str]) -> None:
+    there = {HERE: [read(1, "p-0")]}
+    ends: dict[str, Any] = {"final": there, "final_committed": there}
+    assert found([sent("p-0", offset, outcome=DONE)], **ends) == kinds
+
+
+def changed(kind: str, outcome: Outcome, value: int = 0) -> TopicChange:
+    return TopicChange(kind, "a", "id", value, outcome)
+
+
+@pytest.mark.parametrize(
+    ("changes", "partitions", "kinds"),
+    [
+        ([changed("create", DONE)], None, ["metadata"]),
+        ([changed("create", DONE), changed("delete", UNKNOWN)], None, []),
+        ([changed("create", UNKNOWN)], None, []),
+        ([changed("create", DONE), changed("partitions", DONE, 2)], 2, []),
+        ([changed("create", DONE), changed("partitions", DONE, 2)], 1, ["metadata"]),
+        ([changed("partitions", DONE, 2), changed("partitions", UNKNOWN, 1)], 1, ["metadata"]),
+        ([changed("partitions", DONE, 2), changed("partitions", UNKNOWN, 3)], 3, []),
+    ],
+)
+def test_topics_are_as_they_were_changed(
+    changes: list[Event], partitions: int | None, kinds: list[str]
+) -> None:
+    topics = {} if partitions is None else {"id": {"partitions": partitions, "setting": 0}}
+    assert found(changes, views={"one": View(topics, ())}) == kinds
+
+
+def test_a_problem_is_there_once_its_last_event_has_ended() -> None:
+    first, second = commit(5, 1, 8), fetch(-1, at=9)
+    assert Problem("group", "", events=(first, second)).at == 9
+    assert Problem("group", "", events=(first,)).at == 8
+    assert Problem("stuck", "").at == 0
 
 
 def test_logs_begin_where_deletions_ask() -> None:

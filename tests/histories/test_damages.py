@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.histories.checks.checker import check
 from tests.histories.damages import DAMAGES, Damage
 from tests.histories.history import History
-from tests.histories.perfect import STEPS, PerfectCluster
+from tests.histories.perfect import PLACES, STEPS, PerfectCluster
 from tests.histories.playing import Player
 
 Steps = st.lists(st.sampled_from(STEPS), max_size=80)
@@ -78,7 +78,7 @@ def test_a_damage_is_found(damage: Damage) -> None:
         problems = [one for one in check(history) if one.kind == DAMAGES[damage]]
         named = {offset for one in problems for offset in one.offsets}
         assert problems and named >= set(offsets), (seed, problems)
-        assert all(one.events for one in problems)
+        assert all(one.events and one.place in PLACES for one in problems)
         found += 1
         if found == _DAMAGED:
             return

@@ -138,6 +138,19 @@ def test_of_lines_with_one_time_beginnings_come_first(tmp_path: Path) -> None:
         assert check(read_recordings(paths)) == []
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_two_last_readers_may_find_other_bounds(committed: bool, tmp_path: Path) -> None:
+    """Of the two the later start and end count: the first readers were there before."""
+    lines: list[object] = []
+    for number, (one, start, log_end) in enumerate(
+        [(committed, 1, 9), (not committed, 3, 7)]
+    ):
+        lines.append(begin(number, 1.0, "scan", committed=one, final=True))
+        lines.append(end(number, 2.0, "done", records=[], log_start=start, log_end=log_end))
+    history = read_recordings([write(tmp_path / "a", *lines)])
+    assert (history.final_starts, history.final_ends) == ({("t", 0): 3}, {("t", 0): 9})
+
+
 def test_another_language_may_write_it(tmp_path: Path) -> None:
     path = tmp_path / "by-hand"
     path.write_text(

@@ -147,7 +147,7 @@ def _lowered_within(some: list[Watermark]) -> Iterator[Problem]:
     for one in sorted(some, key=lambda one: one.at):
         while count < len(ends) and (ends[count].done_at or ends[count].at) < one.at:
             end = ends[count]
-            if end.offset >= highest.setdefault(end.node_id, end).offset:
+            if end.node_id not in highest or end.offset > highest[end.node_id].offset:
                 highest[end.node_id] = end
             count += 1
         before = highest.get(one.node_id)
