@@ -71,7 +71,7 @@ def watermark(
         # A broker near the reader hears later of it.
         (watermark(5, 0, 1, 2), watermark(4, 0, 3, 4, node_id=2), 0, 0),
         (watermark(5, 0, 1, 2, node_id=2), watermark(4, 0, 3, 4, node_id=2), 1, 1),
-        (watermark(5, 0, 1, 2, node_id=2), watermark(4, 1, 3, 4, node_id=2), 0, 0),
+        (watermark(5, 0, 1, 2, node_id=0), watermark(4, 1, 3, 4, node_id=0), 0, 0),
     ],
 )
 def test_high_watermarks_go_on(
@@ -239,11 +239,18 @@ def test_only_records_of_transactions_may_be_read_before_they_are_aborted(
     assert [one.kind for one in check(history)] == ([] if may_be else ["unstable"])
 
 
-@pytest.mark.parametrize(("offset", "kinds"), [(0, ["offsets"]), (1, [])])
+@pytest.mark.parametrize(("offset", "kinds"), [(0, ["offsets"]), (1, []), (-1, [])])
 def test_records_are_where_their_producers_were_answered(offset: int, kinds: list[str]) -> None:
     there = {HERE: [read(1, "p-0")]}
     ends: dict[str, Any] = {"final": there, "final_committed": there}
     assert found([sent("p-0", offset, outcome=DONE)], **ends) == kinds
+
+
+def test_an_offset_has_one_record() -> None:
+    events = [sent("p-0"), sent("p-1")]
+    for offset, kinds in ((1, []), (0, ["offsets"])):
+        there = {HERE: [read(0, "p-0"), read(offset, "p-1", epoch=1)]}
+        assert found(events, final=there, final_committed=there) == kinds
 
 
 def changed(kind: str, outcome: Outcome, value: int = 0) -> TopicChange:
@@ -289,3 +296,13 @@ def test_a_record_that_retention_removed_is_not_lost() -> None:
     ends: dict[str, Any] = {"final": {HERE: []}, "final_committed": {HERE: []}}
     assert found([event], RETAINED, **ends, final_starts={HERE: 3}) == ["lost"]
     assert found([event], RETAINED, **ends, final_starts={HERE: 4}) == []
+    event.offset = 0
+    assert found([event], RETAINED, **ends, final_starts={HERE: 0}) == ["lost"]
+    assert found([event], RETAINED, **ends, final_starts={HERE: 1}) == []
+
+
+def test_records_that_were_deleted_stay_so() -> None:
+    deletion = Deletion(HERE, 7, DONE)
+    assert found([deletion], final_starts={HERE: 6}) == ["start"]
+    assert found([deletion], final_starts={HERE: 7}) == []
+    assert found([Deletion(HERE, 7)], final_starts={HERE: 6}) == []

@@ -149,4 +149,9 @@ def test_records_that_readers_saw_may_be_cleaned() -> None:
     """A key whose tombstone has gone leaves nothing, and each of its records was read."""
     appends = [append("p-0", 0), append("p-5", 1, dead=True)]
     assert found(appends, [(0, "p-0"), (1, "p-5")], [], times_s=[1.0, 90.0]) == []
-    assert found(appends[:1], [(0, "p-0")], [], times_s=[1.0, 90.0]) == ["unstable", "latest"]
+    for others in ([], [append("p-5", 1, dead=True, outcome=UNDONE)]):
+        kinds = found([*appends[:1], *others], [(0, "p-0")], [], times_s=[1.0, 90.0])
+        assert kinds == ["unstable", "latest"]
+    # One that was there before deletes nothing later.
+    before = [append("p-0", 0, dead=True), append("p-5", 1)]
+    assert found(before, [(1, "p-5")], [], times_s=[1.0, 90.0]) == ["unstable", "latest"]
