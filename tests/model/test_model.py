@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.language import ROOT
+from tests.model.__main__ import main
 from tests.model.explorer import TooManyStates, explore
 from tests.model.guards import ASSUMPTIONS, GUARDS, HOLES, Rules, without
 from tests.model.protocol import actions_of, run
@@ -151,6 +152,21 @@ def test_a_state_without_a_way_to_a_good_end_is_found() -> None:
     assert found.violation is not None
     assert found.violation.trace == ["on", "off"]
     assert explore(0, actions, lambda at: None, lambda at: at in (2, 11)).violation is None
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "line"),
+    [
+        (["--records", "1", "--crashes", "1"], 0, "no promise is broken"),
+        (["--crashes", "1", "--without", "acks_after_commit"], 1, "lost: batch 0"),
+        (["--states-max", "100"], 2, "there are more than 100 states"),
+    ],
+)
+def test_the_command_explores_a_world_of_other_bounds(
+    options: list[str], status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == status
+    assert line in capsys.readouterr().out
 
 
 def test_too_many_states_are_refused() -> None:
