@@ -53,8 +53,12 @@ def _of_catalog(
     for partition, place in enumerate(catalog.places):
         end = 0
         found: dict[int, int] = {}
+        is_open = False
         for row in catalog.rows:
             if row.partition == partition:
+                if is_open:
+                    return f"rows: others follow an open one of partition {partition}"
+                is_open = row.is_open
                 if row.base != end:
                     return f"rows: those of partition {partition} do not follow each other"
                 end = row.end

@@ -57,3 +57,12 @@ BREAK = {
     "answer_can_be_repeated": Bounds(stores=1, cleanings=1, lost=1, has_jobs=True),
 }
 """In these worlds a promise breaks without a guard or an assumption, or by a hole."""
+
+BREAK_TOO = [
+    (
+        "stores_in_epoch",
+        Bounds(in_flight=1, handovers=2, stores=3, has_garbage=False),
+        "rows: others follow an open one",
+    ),
+]
+"""Other ends of a mistake or a hole, by the problem that is found."""

@@ -209,10 +209,9 @@ class Sessions:
             return world._replace(problem=f"partition {partition} cannot be opened: {missing[0]}")
         if not self._rules.producers_come_back:
             last = NONE
-        active = 0
-        if opening.rows:
-            row = opening.rows[-1]
-            active = row.base if row.is_open else row.end
+        # Builder._begin appends the open rows again, to the segment of the first one.
+        opened = (row.base for row in opening.rows if row.is_open)
+        active = next(opened, opening.rows[-1].end if opening.rows else 0)
         log = Log(
             opening.epoch, tuple(batches), end, end, last, active,
             opening.rows, opening.stored, end,

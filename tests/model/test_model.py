@@ -16,7 +16,7 @@ from tests.model.__main__ import main
 from tests.model.explorer import TooManyStates, explore
 from tests.model.guards import ASSUMPTIONS, GUARDS, HOLES, Rules, without
 from tests.model.protocol import actions_of, run
-from tests.model.scenarios import BREAK, HOLD
+from tests.model.scenarios import BREAK, BREAK_TOO, HOLD
 from tests.model.states import Bounds
 
 PAGE = ROOT / "docs" / "guarantees.md"
@@ -81,6 +81,16 @@ def test_the_model_needs_its_assumptions(name: str) -> None:
 def test_a_hole_of_the_code_is_found(name: str) -> None:
     """It goes to GUARDS with the change that closes it."""
     print(_broken(name))
+
+
+@pytest.mark.parametrize(("name", "bounds", "problem"), BREAK_TOO)
+def test_a_mistake_has_other_ends(name: str, bounds: Bounds, problem: str) -> None:
+    found = run(bounds)
+    assert found.violation is None, f"\n{found.violation}"
+    violation = run(bounds, without(name)).violation
+    print(f"{name}: {violation}")
+    assert violation is not None
+    assert violation.problem.startswith(problem)
 
 
 def _broken(name: str) -> str:
