@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.key_lists import query_for
-from odradek.broker.catalog.segment_rows import check_led
+from odradek.broker.catalog.segment_rows import Leadership, check_led
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
 
@@ -173,16 +173,16 @@ def all_leases(connection: Connection) -> list[Lease]:
 
 
 def grant(
-    connection: Connection, engine: Engine, session: int, lease: Lease, terms: bytes
+    connection: Connection, engine: Engine, led: Leadership, lease: Lease, terms: bytes
 ) -> None:
     """Grant a lease, or grant it again. Raises SessionClosed and NotLed."""
     engine.exclude_changes(connection)
     connection.execute(
         "UPDATE cleaning_lease SET session = ?, terms = ?, proposal = NULL, answer = NULL"
         " WHERE topic_id = ? AND number = ? AND job = ?",
-        (session, terms, *lease.partition, lease.job),
+        (led.session, terms, *lease.partition, lease.job),
     )
-    check_led(connection, session, {lease.partition})
+    check_led(connection, led)
 
 
 def read_proposal(connection: Connection, lease: Lease) -> bytes | None:

@@ -4,7 +4,8 @@ A row names an object of the bucket, a pack (`storage/objects/packs.py`), and th
 segment's files in it. An open row is the part up to next offset of a segment that still grows,
 which may have no record; the next upload of the segment replaces it.
 
-1. Only the leader of a partition changes its rows, while its session is open.
+1. Only the leader of a partition changes its rows, while its session is open, and in its epoch: a
+   late change from before it gave the partition away is refused when it leads it again.
 2. Rows have all records from log start offset to stored offset, except those that compaction has
    removed. Neither offset goes back.
 3. The last row of a partition stays though its records are deleted, until there is a later one:
@@ -121,12 +122,20 @@ class StoredLog:
     cleaner_offset: int | None = None  # the first dirty one
 
 
+class Leadership(NamedTuple):
+    """The session of a broker, and the epochs in which it leads partitions."""
+
+    session: int
+    epochs: Mapping[Partition, int]
+
+
 class Offsets(NamedTuple):
     """A partition's offsets and leader."""
 
     stored_offset: int
     log_start_offset: int
     leader: int
+    leader_epoch: int
     cleaner_offset: int | None
 
 
@@ -139,7 +148,7 @@ class _Current(NamedTuple):
 
 
 def add_segments(
-    connection: Connection, engine: Engine, session: int, rows: Iterable[SegmentRow]
+    connection: Connection, engine: Engine, led: Leadership, rows: Iterable[SegmentRow]
 ) -> None:
     """Add segments that have been uploaded, and raise the stored offsets of their partitions.
 
@@ -158,7 +167,7 @@ def add_segments(
             for one in rows
         ],
     )
-    offsets = check_led(connection, session, {one.partition for one in rows})
+    offsets = check_led(connection, led)
     current = _current(connection, map(_place, rows))
     unnamed = Counter[str]()
     for one in rows:
@@ -186,28 +195,29 @@ def add_segments(
 def exchange_segments(
     connection: Connection,
     engine: Engine,
-    session: int,
+    led: Leadership,
     partition: Partition,
     old: Collection[tuple[int, str]],
     new: Collection[SegmentRow],
-) -> None:
+) -> bool:
     """Replace rows, each named by base offset and key, by others with the records that remain.
 
-    Raises SessionClosed, NotLed, and StaleSegments unless all old rows are current.
+    Returns False when this was done before, and is repeated. Raises SessionClosed, NotLed, and
+    StaleSegments unless all old rows are current.
     """
     engine.exclude_changes(connection)
     connection.execute_many(
         "UPDATE partition SET stored_offset = stored_offset WHERE topic_id = ? AND number = ?",
         [partition],
     )
-    check_led(connection, session, {partition})
+    check_led(connection, led)
     replaced = {(*partition, base): key for base, key in old}
     current = _current(connection, replaced.keys() | map(_place, new))
     if any(place not in current or current[place].key != key for place, key in replaced.items()):
         if current == {
             _place(one): _Current(one.next_offset, one.key, one.size_bytes) for one in new
         }:
-            return  # it is a repetition
+            return False
         raise StaleSegments(f"segments to replace in {_named(partition)} are no longer current")
     connection.execute_many(_DELETE, sorted(replaced))
     connection.execute_many(_INSERT, list(map(_values, new)))
@@ -217,10 +227,11 @@ def exchange_segments(
     for one in new:
         unnamed.pop(one.key, None)
     note_garbage(connection, engine, unnamed)
+    return True
 
 
 def raise_log_start(
-    connection: Connection, engine: Engine, session: int, offsets: Mapping[Partition, int]
+    connection: Connection, engine: Engine, led: Leadership, offsets: Mapping[Partition, int]
 ) -> None:
     """Raise the log start offsets of partitions, and delete the rows wholly below but the last.
 
@@ -233,12 +244,12 @@ def raise_log_start(
         " WHERE topic_id = ? AND number = ?",
         [(offset, offset, *partition) for partition, offset in sorted(offsets.items())],
     )
-    check_led(connection, session, offsets.keys())
+    check_led(connection, led)
     note_garbage(connection, engine, _delete_below(connection, offsets))
 
 
 def note_cleaner_offsets(
-    connection: Connection, engine: Engine, session: int, offsets: Mapping[Partition, int]
+    connection: Connection, engine: Engine, led: Leadership, offsets: Mapping[Partition, int]
 ) -> None:
     """Note the offsets up to which partitions are clean. Raises SessionClosed and NotLed."""
     engine.exclude_changes(connection)
@@ -246,7 +257,7 @@ def note_cleaner_offsets(
         "UPDATE partition SET cleaner_offset = ? WHERE topic_id = ? AND number = ?",
         [(offset, *partition) for partition, offset in sorted(offsets.items())],
     )
-    check_led(connection, session, offsets.keys())
+    check_led(connection, led)
 
 
 def insert_segments(connection: Connection, rows: Iterable[SegmentRow]) -> None:
@@ -295,8 +306,8 @@ def offsets_of(
     """Return the offsets of partitions; those that do not exist are left out."""
     rows = query_for(
         connection,
-        "SELECT topic_id, number, stored_offset, log_start_offset, leader, cleaner_offset"
-        " FROM partition"
+        "SELECT topic_id, number, stored_offset, log_start_offset, leader, leader_epoch,"
+        " cleaner_offset FROM partition"
         " JOIN (KEYS) AS given ON topic_id = given.column1 AND number = given.column2",
         partitions,
     )
@@ -314,20 +325,22 @@ def _remove(
         )
 
 
-def check_led(
-    connection: Connection, session: int, partitions: Collection[Partition]
-) -> dict[Partition, Offsets]:
-    """Return the offsets of partitions that the broker of an open session leads.
+def check_led(connection: Connection, led: Leadership) -> dict[Partition, Offsets]:
+    """Return the offsets of partitions that a broker leads, in these epochs by this session.
 
     Raises SessionClosed and NotLed.
     """
     found = "SELECT node_id FROM session WHERE epoch = ? AND closed_at_ms IS NULL"
-    rows = connection.execute(found, (session,))
+    rows = connection.execute(found, (led.session,))
     if not rows:
         raise SessionClosed("the session of this broker is closed")
     ((node_id,),) = rows
-    offsets = offsets_of(connection, partitions)
-    others = {one for one in partitions if one not in offsets or offsets[one].leader != node_id}
+    offsets = offsets_of(connection, led.epochs.keys())
+    others = {
+        key
+        for key, epoch in led.epochs.items()
+        if (one := offsets.get(key)) is None or (one.leader, one.leader_epoch) != (node_id, epoch)
+    }
     if others:
         raise NotLed(others)
     return offsets

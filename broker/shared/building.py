@@ -7,6 +7,7 @@ producers and the leader epochs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.catalog.segment_rows import SegmentRow, StoredLog
@@ -27,6 +28,8 @@ from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.scan import whole_batches
 from odradek.storage.segment import LOG, SNAPSHOT, file_name
+
+logger = logging.getLogger(__name__)
 
 NOTHING = StoredLog(0, 0, ())
 Built = Log | BucketFailure
@@ -50,6 +53,9 @@ class Builder:
         try:
             return self._begin(wanted, stored, now_ms)
         except (StorageError, ObjectStoreError) as error:
+            return _failure(wanted.name, error)
+        except Exception as error:  # A bug: the other logs must be opened all the same.
+            logger.exception("cannot open log=%s", wanted.name)
             return _failure(wanted.name, error)
 
     def _begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Log:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from odradek.broker.catalog.segment_rows import SegmentRow, exchange_segments
+from odradek.broker.catalog.segment_rows import Leadership, SegmentRow, exchange_segments
 from odradek.broker.errors import MetadataError
 from odradek.broker.shared.packing import Part
 from odradek.broker.shared.tails import Tail
@@ -90,8 +90,11 @@ async def exchange_stored(
         async with uploads.turn_of(tail.log) as (present, session):
             if present is not tail or not tail.has_segments(rows):
                 raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
-            change = partial(exchange_segments, partition=tail.key, old=old, new=[made])
-            await uploads.changes.commit(partial(change, session=session))
+            led = Leadership(session, {tail.key: tail.log.leader_epoch})
+            change = partial(
+                exchange_segments, led=led, partition=tail.key, old=old, new=[made]
+            )
+            await uploads.changes.commit(change)
             # Nothing else has run since the catalog's answer.
             is_named = True
             tail.exchanged(rows, [made])

@@ -26,6 +26,7 @@ from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
+    Leadership,
     NotLed,
     SegmentRow,
     exchange_segments,
@@ -188,7 +189,7 @@ class Leasing:
                 partial(
                     grant,
                     engine=self._line.engine,
-                    session=granted.session,
+                    led=Leadership(granted.session, {lease.partition: log.leader_epoch}),
                     lease=lease,
                     terms=terms.encode(),
                 )
@@ -264,11 +265,14 @@ class Leasing:
             old = [name for one in wanted for name in one.old]
             new = [row for _, row in pairs]
 
+            led = Leadership(session, {lease.partition: log.leader_epoch})
+
             def change(connection: Connection, engine: Engine) -> None:
-                if new:
-                    exchange_segments(connection, engine, session, lease.partition, old, new)
-                note_cleaner_offsets(connection, engine, session, {lease.partition: end})
-                _answer(connection, lease, "")
+                key = lease.partition
+                is_first = not new or exchange_segments(connection, engine, led, key, old, new)
+                note_cleaner_offsets(connection, engine, led, {key: end})
+                if is_first:  # else the job has its answer, and may have given the lease back
+                    _answer(connection, lease, "")
 
             await self._uploads.changes.commit(change)
             self._uploads.counts.exchanged_segments += len(old)

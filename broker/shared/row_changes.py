@@ -17,7 +17,7 @@ from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.obstacle import Obstacle
 from odradek.storage.errors import StorageError
 
-Change = Callable[[Connection, Engine], None]
+Change = Callable[[Connection, Engine], object]
 
 _RETRY_S = 1.0
 
@@ -41,7 +41,8 @@ class RowChanges:
         """Change the catalog. Raises SessionClosed, NotLed, SegmentGap and StaleSegments."""
         while True:
             try:
-                return await self._line.touch(lambda to: work(to, self._line.engine))
+                await self._line.touch(lambda to: work(to, self._line.engine))
+                return
             except (SessionClosed, NotLed, SegmentGap):
                 raise
             except MetadataError as error:

@@ -27,6 +27,7 @@ from functools import partial
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import (
+    Leadership,
     SegmentRow,
     StoredLog,
     add_segments,
@@ -58,7 +59,7 @@ from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-Change = Callable[[Connection, Engine], None]
+Change = Callable[[Connection, Engine], object]
 
 _LOOK_S, _RETRY_S = 1.0, 1.0
 
@@ -195,7 +196,7 @@ class Uploads:
                 if tail.log.log_start_offset > tail.start_offset and not tail.log.is_closed
             }
             if starts:
-                work = partial(raise_log_start, session=self._session, offsets=starts)
+                work = partial(raise_log_start, led=self._led(starts), offsets=starts)
                 await self.changes.commit(work)
             for key, offset in starts.items():
                 tail = self._tails.get(key)
@@ -296,11 +297,15 @@ class Uploads:
             if offset is not None and offset != tail.cleaner_offset and not tail.log.is_closed:
                 changed[key] = offset
         if changed:
-            note = partial(note_cleaner_offsets, session=self._session, offsets=changed)
+            note = partial(note_cleaner_offsets, led=self._led(changed), offsets=changed)
             await self.changes.commit(note)
             for key, offset in changed.items():
                 if key in self._tails:
                     self._tails[key].cleaner_offset = offset
+
+    def _led(self, keys: Iterable[Partition]) -> Leadership:
+        epochs = {key: self._tails[key].log.leader_epoch for key in keys}
+        return Leadership(self._session, epochs)
 
     def _forget(self, tail: Tail) -> None:
         del self._tails[tail.key]
@@ -327,9 +332,11 @@ class Uploads:
                 self._sealed[tail.key] = tail
 
     async def _upload(self, parts: Sequence[Part], session: int) -> None:
+        # Before the upload, during which the partition may go and come back.
+        led = Leadership(session, {part.key: part.log.leader_epoch for part in parts})
         # It would be uploaded all the same, so it counts for no meter.
         rows = await self._pack(parts, session, Context())
-        await self.changes.name(rows, partial(add_segments, session=session, rows=rows))
+        await self.changes.name(rows, partial(add_segments, led=led, rows=rows))
         now_s = self.loop.time()
         for part, row in zip(parts, rows, strict=True):
             tail = self._tails.get(part.key)

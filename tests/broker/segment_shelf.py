@@ -12,10 +12,12 @@ from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.garbage_rows import due_garbage
 from odradek.broker.catalog.schema import migrate
 from odradek.broker.catalog.segment_rows import (
+    Leadership,
     SegmentRow,
     StoredLog,
     add_segments,
     exchange_segments,
+    offsets_of,
     raise_log_start,
     remove_topics,
     segments_of,
@@ -106,7 +108,8 @@ class Shelf:
         self.engine.transact(lambda to: to.execute_many(statement, [(node_id, *partition)]))
 
     def add(self, session: int, *rows: SegmentRow) -> None:
-        self.touch(lambda to: add_segments(to, self.engine, session, rows))
+        led = self.led(session, *(one.partition for one in rows))
+        self.touch(lambda to: add_segments(to, self.engine, led, rows))
 
     def exchange(
         self,
@@ -115,12 +118,20 @@ class Shelf:
         old: Sequence[tuple[int, str]],
         *new: SegmentRow,
     ) -> None:
-        self.touch(
-            lambda to: exchange_segments(to, self.engine, session, partition, old, new)
-        )
+        led = self.led(session, partition)
+        self.touch(lambda to: exchange_segments(to, self.engine, led, partition, old, new))
 
     def raise_log_start(self, session: int, offsets: Mapping[Partition, int]) -> None:
-        self.touch(lambda to: raise_log_start(to, self.engine, session, offsets))
+        led = self.led(session, *offsets)
+        self.touch(lambda to: raise_log_start(to, self.engine, led, offsets))
+
+    def led(self, session: int, *partitions: Partition) -> Leadership:
+        """Return a leadership with the present epochs, 0 where there is no partition."""
+        offsets = self.engine.read(lambda to: offsets_of(to, partitions))
+        return Leadership(
+            session,
+            {one: offsets[one].leader_epoch if one in offsets else 0 for one in partitions},
+        )
 
     def stored(self, *partitions: Partition) -> dict[Partition, StoredLog]:
         return self.engine.read(lambda connection: segments_of(connection, partitions))

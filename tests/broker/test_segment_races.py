@@ -213,10 +213,11 @@ def test_a_broker_that_stands_still_in_a_transaction_loses_its_session(
     shelf, other = Shelf(new_database), Shelf(new_database)
     shelf.create_topic(TOPIC, 2)
     session = shelf.session()
+    led = shelf.led(session, ONE)
 
     def work(connection: Connection) -> None:
         if way == "segments":
-            add_segments(connection, shelf.engine, session, [row(ONE, 0, 10, "a")])
+            add_segments(connection, shelf.engine, led, [row(ONE, 0, 10, "a")])
         elif way == "wal":
             commit_entries(connection, session, 0, [NewRow(1, b"", b"x")])
         other.close_session(session)
@@ -235,11 +236,12 @@ def test_the_wal_commits_beside_a_change_of_segments(new_database: str) -> None:
     shelf, other = Shelf(new_database), Shelf(new_database)
     shelf.create_topic(TOPIC, 2)
     session = shelf.session()
+    led = shelf.led(session, ONE)
 
     def work(connection: Connection) -> None:
-        add_segments(connection, shelf.engine, session, [row(ONE, 0, 10, "a")])
+        add_segments(connection, shelf.engine, led, [row(ONE, 0, 10, "a")])
         exchange_segments(
-            connection, shelf.engine, session, ONE, [(0, "a")], [row(ONE, 0, 10, "b")]
+            connection, shelf.engine, led, ONE, [(0, "a")], [row(ONE, 0, 10, "b")]
         )
         other.touch(lambda to: commit_entries(to, session, 0, [NewRow(1, b"", b"x")]))
         assert len(other.engine.read(lambda to: entry_rows(to, -1, 10))) == 1

@@ -14,6 +14,10 @@ from odradek.broker.catalog.segment_rows import (
     SegmentGap,
     SegmentRow,
     StoredLog,
+    add_segments,
+    exchange_segments,
+    note_cleaner_offsets,
+    raise_log_start,
 )
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.ids import Partition
@@ -26,6 +30,9 @@ from tests.broker.segment_shelf import shelf as shelf
 
 OTHER = b"x" * 16
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
+RAISE_EPOCH = (
+    "UPDATE partition SET leader_epoch = leader_epoch + 1 WHERE topic_id = ? AND number = ?"
+)
 
 
 def test_segments_are_returned_in_the_order_of_their_offsets(shelf: Shelf) -> None:
@@ -120,6 +127,25 @@ def test_only_the_leader_changes_segments(shelf: Shelf) -> None:
         ONE: StoredLog(100, 0, (row(ONE, 0, 100, "a"),)),
         (OTHER, 0): StoredLog(0, 0, ()),
     }
+
+
+def test_a_leader_changes_segments_in_its_epoch_alone(shelf: Shelf) -> None:
+    session = shelf.session()
+    shelf.add(session, row(ONE, 0, 100, "a"))
+    led = shelf.led(session, ONE)
+    key = [(0, "a")]
+    shelf.engine.transact(lambda to: to.execute(RAISE_EPOCH, ONE))  # another one has led it
+    for change in (
+        lambda to: add_segments(to, shelf.engine, led, [row(ONE, 0, 100, "b")]),
+        lambda to: exchange_segments(to, shelf.engine, led, ONE, key, [row(ONE, 0, 100, "b")]),
+        lambda to: raise_log_start(to, shelf.engine, led, {ONE: 50}),
+        lambda to: note_cleaner_offsets(to, shelf.engine, led, {ONE: 50}),
+    ):
+        with pytest.raises(NotLed):
+            shelf.touch(change)
+    assert shelf.stored(ONE) == {ONE: StoredLog(100, 0, (row(ONE, 0, 100, "a"),))}
+    shelf.add(session, row(ONE, 0, 100, "b"))
+    assert shelf.stored(ONE) == {ONE: StoredLog(100, 0, (row(ONE, 0, 100, "b"),))}
 
 
 def test_a_closed_session_changes_nothing(shelf: Shelf) -> None:
