@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from odradek.broker.composition import Broker
 from odradek.broker.ids import Partition
 from odradek.broker.shared import leasing
 from odradek.broker.shared.leased import LeasedLog, Leases, Standing, find_shared
+from odradek.broker.shared.row_changes import RowChanges
 from odradek.broker.shared.snapshot import SharedLogs, open_store, shared_logs
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
@@ -153,6 +155,31 @@ async def test_a_job_cleans_a_log_beside_its_producers(tmp_path: Path, catalog_u
         (run,) = one.cleaner.scheduler.runs.runs(log_of(one))
         assert run.result is not None
         assert (run.result.start_records, run.result.end_records) == (60, 5)
+
+
+@on_uvloop
+async def test_an_exchange_whose_answer_was_lost_is_repeated_after_the_job_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, repeated = RowChanges.commit, asyncio.Event()
+
+    async with one_and_job(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as (one, by):
+
+        async def commit_twice(self: RowChanges, work: Any) -> None:
+            await commit(self, work)
+            if "Leasing._exchange" in work.__qualname__:
+                await asyncio.to_thread(by.leases.give_back, {by.partition})
+                await commit(self, work)
+                repeated.set()
+
+        await begin([one])
+        log = await by.begin()
+        monkeypatch.setattr(RowChanges, "commit", commit_twice)
+        await by.clean(log)
+        await repeated.wait()
+        await until(lambda: any(row.key.startswith("cleaned/") for row in stored_segments(one)))
+        found = await records(one)
+        assert [offset for offset, _, _ in found] == [*range(55, 60)]
 
 
 @on_uvloop

@@ -35,12 +35,11 @@ class Rules(NamedTuple):
     deletes_the_unnamed: bool = True
     deletes_after_delay: bool = True
     collects_of_closed_sessions: bool = True
+    stores_in_epoch: bool = True
+    answer_can_be_repeated: bool = True
     # Assumptions about the world, see ASSUMPTIONS.
     catalog_keeps_commits: bool = True
     clocks_run_alike: bool = True
-    # Holes, see HOLES.
-    stores_in_epoch: bool = True
-    answer_can_be_repeated: bool = True
 
 
 class Guard(NamedTuple):
@@ -167,6 +166,17 @@ GUARDS = {
         "an orphan is an object of a closed session",
         (f"{_SHARED}.orphans:find_leftovers", f"{_CATALOG}.object_rows:read_sessions"),
     ),
+    "stores_in_epoch": Guard(
+        "a leader that gets a partition back changes no rows by an upload from before",
+        (f"{_CATALOG}.segment_rows:check_led", f"{_SHARED}.uploads:Uploads._upload"),
+    ),
+    "answer_can_be_repeated": Guard(
+        "an exchange for a job can be repeated after the job has given its lease back",
+        (
+            f"{_CATALOG}.segment_rows:exchange_segments",
+            f"{_SHARED}.leasing:Leasing._exchange",
+        ),
+    ),
 }
 
 ASSUMPTIONS = {
@@ -174,23 +184,6 @@ ASSUMPTIONS = {
     "clocks_run_alike": "a lease has ended by its broker's clock when others close the session",
 }
 """They are not the code's to hold. Without one of them a promise is broken: docs/guarantees.md."""
-
-HOLES = {
-    "stores_in_epoch": Guard(
-        "a leader that gets a partition back changes no rows by an upload from before",
-        (
-            f"{_CATALOG}.segment_rows:check_led",
-            f"{_SHARED}.uploads:Uploads._upload",
-            "odradek.broker.reassignment.handovers:Handovers._exchange",
-        ),
-    ),
-    "answer_can_be_repeated": Guard(
-        "an exchange for a job can be repeated after the job has given its lease back",
-        (f"{_SHARED}.leasing:_answer", f"{_SHARED}.leasing:Leasing._exchange"),
-    ),
-}
-"""Guards that the code lacks: the places are those at which it lacks them."""
-
 
 def without(name: str) -> Rules:
     """Return the rules without one of them."""

@@ -56,7 +56,7 @@ BREAK = {
     "stores_in_epoch": Bounds(handovers=2, stores=2, cleanings=1, has_garbage=False),
     "answer_can_be_repeated": Bounds(stores=1, cleanings=1, lost=1, has_jobs=True),
 }
-"""In these worlds a promise breaks without a guard or an assumption, or by a hole."""
+"""In these worlds a promise breaks without a guard or an assumption."""
 
 BREAK_TOO = [
     (
@@ -65,4 +65,4 @@ BREAK_TOO = [
         "rows: others follow an open one",
     ),
 ]
-"""Other ends of a mistake or a hole, by the problem that is found."""
+"""Other ends of a mistake, by the problem that is found."""

@@ -14,7 +14,7 @@ import pytest
 from tests.language import ROOT
 from tests.model.__main__ import main
 from tests.model.explorer import TooManyStates, explore
-from tests.model.guards import ASSUMPTIONS, GUARDS, HOLES, Rules, without
+from tests.model.guards import ASSUMPTIONS, GUARDS, Rules, without
 from tests.model.protocol import actions_of, run
 from tests.model.scenarios import BREAK, BREAK_TOO, HOLD
 from tests.model.states import Bounds
@@ -77,12 +77,6 @@ def test_the_model_needs_its_assumptions(name: str) -> None:
     print(_broken(name))
 
 
-@pytest.mark.parametrize("name", HOLES)
-def test_a_hole_of_the_code_is_found(name: str) -> None:
-    """It goes to GUARDS with the change that closes it."""
-    print(_broken(name))
-
-
 @pytest.mark.parametrize(("name", "bounds", "problem"), BREAK_TOO)
 def test_a_mistake_has_other_ends(name: str, bounds: Bounds, problem: str) -> None:
     found = run(bounds)
@@ -101,8 +95,8 @@ def _broken(name: str) -> str:
 
 
 def test_each_guard_has_its_place_in_the_code() -> None:
-    assert {*GUARDS, *ASSUMPTIONS, *HOLES} == {*Rules._fields} == {*BREAK}
-    places = [place for one in (*GUARDS.values(), *HOLES.values()) for place in one.places]
+    assert {*GUARDS, *ASSUMPTIONS} == {*Rules._fields} == {*BREAK}
+    places = [place for one in GUARDS.values() for place in one.places]
     missing = [place for place in places if not _is_defined(place)]
     assert not missing
 
