@@ -17,6 +17,7 @@ COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-un
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	--no-emit-options
 PACKAGES := odradek
+SIEGE_MINUTES ?= 10
 # Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
@@ -27,7 +28,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check mutants dist secure fuzz demo interop bench bench-cleaner kafka s3 clean docs site lock
+.PHONY: run cluster test test-all check mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -80,6 +81,10 @@ fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto -m fuzz
 
 # A client that cannot be built fails its own tests and no others.
+# A cluster of real processes under load and in trouble; every promise to its clients is checked.
+siege: $(READY_DEV) kafka s3
+	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
+
 interop: $(READY_DEV) $(READY_SPARK) kafka
 	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"

@@ -76,6 +76,7 @@ class OdradekProcess:
     is_bare: bool = False  # whether only settings and environment have its listeners
     is_apart: bool = False  # whether Ctrl-C in this terminal does not reach it
     module: str = "odradek.cli.main"  # or another that wraps the command
+    root: Path = ROOT  # the folder with its code
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -118,13 +119,14 @@ class OdradekProcess:
             arguments += ["--set", f"{key}={value}"]
         self.directory.mkdir(parents=True, exist_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
-        environment.update(self.environment, PYTHONPATH=str(ROOT))
+        path = str(ROOT) if self.root == ROOT else f"{self.root}{os.pathsep}{ROOT}"
+        environment.update(self.environment, PYTHONPATH=path)
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
                 arguments,
                 stdout=output,
                 stderr=output,
-                cwd=ROOT,
+                cwd=self.root,
                 env=environment,
                 start_new_session=self.is_apart,
             )

@@ -75,6 +75,29 @@ class Postgresql:
             "--no-sync",
         )  # fmt: skip
 
+    @contextmanager
+    def replicated(self) -> Iterator[Postgresql]:
+        """Run a replica beside the running server; each commit then waits for it."""
+        name = "replica"
+        self._run(
+            "pg_basebackup", "-D", str(self.folder / name), "-d", self.url, "--checkpoint=fast",
+            "--no-sync", "--write-recovery-conf",
+        )  # fmt: skip
+        replica = Postgresql(
+            self.programs, self.folder, free_port(), self.user, self.is_durable, name
+        )
+        replica.start()
+        try:
+            self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self.execute("SELECT pg_reload_conf()")
+            yield replica
+        finally:
+            replica.stop()
+
+    def promote(self) -> None:
+        """Let a replica take the place of the server that it copies."""
+        self._run("pg_ctl", "promote", "-w", "-D", str(self.folder / self.files))
+
     def fail_over(self, name: str) -> None:
         """Go on with a copy of the files at once, as after the loss of the present ones."""
         self.stop()
@@ -101,7 +124,7 @@ class Postgresql:
             "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
             "-c", f"fsync={'on' if self.is_durable else 'off'}",
         )  # fmt: skip
-        with (self.folder / "log").open("ab") as output:
+        with (self.folder / f"{self.files}.log").open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
         wait_for(self._answers, "PostgreSQL answers")
 

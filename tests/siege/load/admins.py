@@ -1,0 +1,125 @@
+"""Administrators of a siege: they move partitions, alter settings, create and delete topics.
+
+The history does not have what they do: the promises to the other clients hold all the same. The
+steps that are refused are tried again by later ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from odradek.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from tests.broker.kafka_peer import Peer
+from tests.histories.history import Place
+from tests.siege.load.client import Client
+
+_EACH_S = 2.0
+_TIMEOUT_S = 15.0
+_BRIEF_MAX = 3
+_PARTITIONS_MAX = 20
+_SEGMENT_BYTES = ("50000", "100000", "400000")
+
+
+def delete_records(client: Client) -> None:
+    """Delete some of the first records of a partition now and then, until it is over."""
+    admin = AdminClient(client.settings())
+    consumer = Consumer(client.settings(group_id=client.name))
+    while not client.is_over(_EACH_S * client.source.random()):
+        place = client.source.choice(client.places)
+        try:
+            first, end = consumer.get_watermark_offsets(TopicPartition(*place), _TIMEOUT_S)
+        except KafkaException:
+            continue
+        _delete_before(client, admin, place, first + client.source.randint(0, (end - first) // 2))
+    consumer.close()
+
+
+def _delete_before(client: Client, admin: AdminClient, place: Place, offset: int) -> None:
+    topic, number = place
+    begun = client.begin("delete_records", topic=topic, partition=number, offset=offset)
+    (asked,) = admin.delete_records(
+        [TopicPartition(*place, offset)], request_timeout=_TIMEOUT_S
+    ).values()
+    with contextlib.suppress(KafkaException, TimeoutError):
+        client.end(begun, log_start=asked.result(_TIMEOUT_S).low_watermark)
+
+
+class Administrator:
+    """Changes what there is, but for the topics' contents."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._admin = AdminClient(client.settings())
+        self._count = 0
+
+    def run(self) -> None:
+        """Change something now and then, until it is over."""
+        client = self._client
+        steps: list[Callable[[], None]] = [
+            self._move, self._move, self._alter, self._create, self._grow,
+        ]  # fmt: skip
+        while not client.is_over(_EACH_S * client.source.random()):
+            with contextlib.suppress(KafkaException, OSError, TimeoutError):
+                client.source.choice(steps)()
+
+    def _move(self) -> None:
+        """Let another broker lead a partition."""
+        brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
+        topic, number = self._client.source.choice(self._client.places)
+        wanted = ReassignablePartition(
+            partition_index=number, replicas=[self._client.source.choice(sorted(brokers))]
+        )
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic, partitions=[wanted])]
+        )
+        asked = brokers[self._client.source.choice(sorted(brokers))]
+        with Peer(asked.port) as peer:
+            peer.socket.settimeout(_TIMEOUT_S)
+            peer.ask(request, 1)
+
+    def _alter(self) -> None:
+        """Alter the size of a topic's segments."""
+        topic, _ = self._client.source.choice(self._client.places)
+        size = self._client.source.choice(_SEGMENT_BYTES)
+        entry = ConfigEntry(
+            "internal.segment.bytes", size, incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self._wait(self._admin.incremental_alter_configs([resource]))
+
+    def _create(self) -> None:
+        """Create a topic, and delete an earlier one."""
+        self._count += 1
+        self._wait(self._admin.create_topics([NewTopic(f"brief-{self._count}", 2, 1)]))
+        if self._count > _BRIEF_MAX:
+            self._wait(self._admin.delete_topics([f"brief-{self._count - _BRIEF_MAX}"]))
+
+    def _grow(self) -> None:
+        """Add a partition to a topic."""
+        topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        brief = sorted(name for name in topics if name.startswith("brief-"))
+        if brief:
+            name = self._client.source.choice(brief)
+            count = min(len(topics[name].partitions) + 1, _PARTITIONS_MAX)
+            self._wait(self._admin.create_partitions([NewPartitions(name, count)]))
+
+    @staticmethod
+    def _wait(asked: dict[object, object]) -> None:
+        for future in asked.values():
+            future.result(_TIMEOUT_S)  # type: ignore[attr-defined]

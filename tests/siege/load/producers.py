@@ -1,0 +1,196 @@
+"""Producers of a siege: plain ones, idempotent ones, and those with transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tests.histories.history import Place, key_of
+from tests.siege.load.client import PATIENCE_MS, Client
+
+_PAUSE_S = 0.01
+_TOMBSTONE_SHARE = 0.1
+_TIMEOUT_S = 60.0
+TRANSACTION_TIMEOUT_MS = 20_000
+_RECORDS_MAX = 10
+_ABORTED_SHARE = 0.2
+# Without an answer, the record may be there, or come later.
+_UNKNOWN = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+
+
+class Sender:
+    """Sends numbered records, and notes where each is."""
+
+    def __init__(self, client: Client, compacted: set[str]) -> None:
+        """Of `compacted` topics some records delete their keys."""
+        self.client, self._compacted = client, compacted
+        self._number = 0
+
+    def send(
+        self,
+        producer: Producer,
+        place: Place,
+        *,
+        delivery: str = "idempotent",
+        transaction: int | None = None,
+    ) -> None:
+        """Send a record; its outcome is noted once it is known."""
+        client, name = self.client, f"{self.client.name}-{self._number}"
+        self._number += 1
+        is_tombstone = (
+            place[0] in self._compacted and client.source.random() < _TOMBSTONE_SHARE
+        )
+        members: dict[str, object] = {"tombstones": [name]} if is_tombstone else {}
+        if transaction is not None:
+            members["transaction"] = transaction
+        number = client.begin(
+            "append",
+            topic=place[0],
+            partition=place[1],
+            values=[name],
+            delivery=delivery,
+            **members,
+        )
+        delivered = partial(self._delivered, number, is_transactional=transaction is not None)
+        while True:
+            try:
+                producer.produce(
+                    place[0],
+                    None if is_tombstone else name,
+                    key_of(name),
+                    place[1],
+                    on_delivery=delivered,
+                    headers=[("name", name)] if is_tombstone else None,
+                )
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                return
+
+    def _delivered(
+        self, number: int, error: KafkaError | None, message: Message, *, is_transactional: bool
+    ) -> None:
+        if error is None:
+            self.client.end(number, offset=message.offset())
+        elif error.code() not in _UNKNOWN and not is_transactional:
+            self.client.refused(f"a record for {message.topic()}-{message.partition()}", error)
+
+
+def produce(client: Client, compacted: set[str], *, is_idempotent: bool) -> None:
+    """Produce until it is over, each record until it is acknowledged.
+
+    A plain one writes some twice: after an error of a leader that has moved, librdkafka sends
+    them again even without retries, and the former leader's WAL may have them.
+    """
+    own = (
+        client.settings(enable_idempotence=True, message_timeout_ms=PATIENCE_MS)
+        if is_idempotent
+        else client.settings(acks="all", message_timeout_ms=PATIENCE_MS)
+    )
+    producer = Producer({**own, "linger.ms": 5})
+    sender = Sender(client, compacted)
+    while not client.is_over(_PAUSE_S):
+        place = client.source.choice(client.places)
+        sender.send(producer, place, delivery="idempotent" if is_idempotent else "retried")
+        producer.poll(0)
+    faulthandler.cancel_dump_traceback_later()
+    if producer.flush(PATIENCE_MS / 1000):
+        client.begin("problem", text="stuck: records were never answered")
+
+
+class Transactions:
+    """Writes to several partitions in a transaction, and aborts some."""
+
+    def __init__(self, client: Client, compacted: set[str]) -> None:
+        self._client, self._sender = client, Sender(client, compacted)
+        self._number = 0
+        self._producer: Producer | None = None
+
+    def run(self) -> None:
+        """Run transactions until it is over; leave none open."""
+        while not self._client.is_over():
+            self._run_one()
+        self._started()
+
+    def _run_one(self) -> None:
+        client, producer = self._client, self._started()
+        transaction = client.begin("transaction", producer=client.name, number=self._number)
+        self._number += 1
+        asked: int | None = None
+        try:
+            producer.begin_transaction()
+            for _ in range(client.source.randint(1, _RECORDS_MAX)):
+                place = client.source.choice(client.places)
+                self._sender.send(producer, place, transaction=transaction)
+                producer.poll(_PAUSE_S)
+            if client.source.random() < _ABORTED_SHARE:
+                abort(client, producer, transaction)
+                return
+            asked = client.begin("commit", transaction=transaction)
+            until_done(producer.commit_transaction)
+            client.end(asked)
+        except KafkaException as error:
+            is_aborted = try_to_abort(client, producer, transaction, error.args[0])
+            self._producer = producer if is_aborted else None
+
+    def _started(self) -> Producer:
+        """Return the producer; a new one ends the open transaction of the former."""
+        while self._producer is None:
+            made = Producer(
+                self._client.settings(
+                    transactional_id=self._client.name,
+                    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                )
+            )
+            try:
+                until_done(made.init_transactions)
+            except KafkaException as error:
+                self._client.refused("init_transactions", error.args[0])
+            else:
+                self._producer = made
+        return self._producer
+
+
+def abort(client: Client, producer: Producer, transaction: int) -> None:
+    """Abort a transaction. Raises KafkaException."""
+    asked = client.begin("abort", transaction=transaction)
+    until_done(producer.abort_transaction)
+    client.end(asked)
+
+
+def try_to_abort(
+    client: Client, producer: Producer, transaction: int, error: KafkaError
+) -> bool:
+    """Abort a transaction that has failed, and return whether its producer may go on."""
+    if error.txn_requires_abort():
+        with contextlib.suppress(KafkaException):
+            abort(client, producer, transaction)
+            return True
+    return False
+
+
+def until_done(step: Callable[[float], None]) -> None:
+    """Do a step of a transaction, again as long as its error says so. Raises KafkaException."""
+    while True:
+        try:
+            step(_TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return

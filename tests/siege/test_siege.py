@@ -1,0 +1,27 @@
+"""A short form of `make siege`: two minutes of troubles, then all promises are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.processes import NotInstalled
+from tests.siege.course import Siege
+from tests.siege.stage import running
+
+pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(900)]
+
+SEED, SECONDS = 1, 120.0
+
+
+def test_a_besieged_cluster_keeps_its_promises(tmp_path: Path) -> None:
+    try:
+        with running(tmp_path, 3) as stage:
+            report = Siege(stage, SEED).run(SECONDS)
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    assert not report.problems, "\n".join(map(str, report.problems))
+    history = report.history
+    assert history.appends and history.reads and history.commits
+    assert report.troubles.total()
