@@ -207,7 +207,7 @@ public class SiegeClient {
                 AcknowledgeType type = drawn == 0 ? AcknowledgeType.RELEASE
                     : drawn == 1 ? AcknowledgeType.REJECT : AcknowledgeType.ACCEPT;
                 String bounds = ",\"first\":" + record.offset() + ",\"last\":" + record.offset();
-                String kind = ",\"kind\":\"" + type.toString() + "\"";
+                String kind = ",\"type\":\"" + type.toString() + "\"";
                 int number = begin("share_acknowledge", where + bounds + kind);
                 begun.computeIfAbsent(one, key -> new ArrayList<>()).add(number);
                 consumer.acknowledge(record, type);
