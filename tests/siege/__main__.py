@@ -1,9 +1,10 @@
 """Besieges a cluster of real processes, and checks all that its clients saw.
 
-    python -m tests.siege [--minutes 10] [--seed N] [--brokers 3] [--keep FOLDER]
+    python -m tests.siege [--minutes 10] [--seed N] [--brokers 3] [--keep FOLDER] [--report FILE]
 
-The exit status is 1 if a promise was broken. The seed decides on the troubles and their order, not
-on what the clients and the brokers do meanwhile.
+The report is a page about the first problem, artifacts/siege.html by default. The exit status is 1
+if a promise was broken. The seed decides on the troubles and their order, not on what the clients
+and the brokers do meanwhile.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.histories.report import write_page
 from tests.siege.course import Siege
 from tests.siege.stage import former_code, running
+
+_REPORT = Path("artifacts/siege.html")
 
 
 def main() -> None:
@@ -26,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--report", type=Path, default=_REPORT, metavar="FILE")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with ExitStack() as stack:
@@ -40,6 +45,10 @@ def main() -> None:
     print(f"{report.hung} clients hung, and were replaced")
     for problem in report.problems:
         print(problem)
+    if report.problems:
+        given.report.parent.mkdir(parents=True, exist_ok=True)
+        given.report.write_text(write_page(history, report.problems))
+        print(f"the page about the first one: {given.report.absolute()}")
     sys.exit(1 if report.problems else 0)
 
 

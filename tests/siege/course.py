@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.histories.checks.checker import check
 from tests.histories.checks.problem import Problem
-from tests.histories.history import History, Place
+from tests.histories.history import History
 from tests.histories.recording import Recorder, read_recordings
 from tests.siege.crew import Crew, Load
-from tests.siege.load.consumers import entry_of
+from tests.siege.load.client import Client
+from tests.siege.load.consumers import scan
 from tests.siege.nemesis import Nemesis
 from tests.siege.stage import Stage
 
@@ -49,6 +52,7 @@ LOADS = (
     Load("transactional", "txn-2", _ALL),
     Load("reader", "reader", _ALL),
     Load("uncommitted-reader", "early", _ALL),
+    Load("scanner", "scanner", (TABLE,)),
     Load("classic-member", "classic-1", (EVENTS,)),
     Load("classic-member", "classic-2", (EVENTS,)),
     Load("member", "new-1", (EVENTS,)),
@@ -85,6 +89,9 @@ class Siege:
         self._folder = stage.folder / "histories"
         self._folder.mkdir()
         self._recorder = Recorder(self._folder / "siege.jsonl")
+        self._client = Client(
+            _NAME, stage.bootstrap, [], self._recorder, random.Random(seed), threading.Event()
+        )
         counts = {name: count for name, (count, _) in TOPICS.items()}
         self._crew = Crew(self._folder, stage.bootstrap, seed, counts, self._note)
 
@@ -113,7 +120,7 @@ class Siege:
         for future in asked.values():
             future.result()
         for name, promises in PROMISES.items():
-            self._recorder.begin("topic", _NAME, topic=name, **promises)
+            self._client.begin("topic", topic=name, **promises)
 
     def _end_transactions(self) -> None:
         """End the transactions of clients that hung."""
@@ -123,7 +130,7 @@ class Siege:
                 Producer({**settings, "transactional.id": name}).init_transactions(_END_S)
 
     def _note(self, text: str) -> None:
-        self._recorder.begin("problem", _NAME, text=text)
+        self._client.begin("problem", text=text)
 
     def _read_all(self) -> None:
         """Read what there is in the end: all records, and the committed ones."""
@@ -131,41 +138,13 @@ class Siege:
             for number in range(count):
                 for is_committed in (True, False):
                     # A copy whose transaction was aborted is made again, and there twice.
-                    self._scan(
+                    is_read = scan(
+                        self._client,
                         (topic, number),
                         is_committed=is_committed,
+                        is_final=True,
                         leaves_out=is_committed or topic == COPIES,
+                        patience_s=_END_S,
                     )
-
-    def _scan(self, place: Place, *, is_committed: bool, leaves_out: bool) -> None:
-        """Read a partition to its end; with `leaves_out` without aborted transactions."""
-        topic, number = place
-        begun = self._recorder.begin(
-            "scan", _NAME, topic=topic, partition=number, committed=is_committed, final=True
-        )
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._stage.bootstrap,
-                "group.id": _NAME,
-                "isolation.level": "read_committed" if leaves_out else "read_uncommitted",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 0,
-            }
-        )
-        first, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), _END_S)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
-        records, end = [], first
-        while True:
-            message = consumer.poll(_END_S)
-            if message is None:
-                self._note(f"stuck: {place} cannot be read to its end")
-                break
-            error = message.error()
-            if error is None:
-                records.append(entry_of(message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                end = message.offset() or 0
-                break
-        consumer.close()
-        self._recorder.end(begun, records=records, log_start=first, log_end=end)
+                    if not is_read:
+                        self._note(f"stuck: {topic}-{number} cannot be read to its end")

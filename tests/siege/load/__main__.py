@@ -30,6 +30,7 @@ KINDS: Mapping[str, Callable[[Client], None]] = {
     "transactional": lambda one: producers.Transactions(one, _compacted(one)).run(),
     "reader": lambda one: consumers.read(one, is_committed=True),
     "uncommitted-reader": lambda one: consumers.read(one, is_committed=False),
+    "scanner": consumers.scan_again,
     "classic-member": lambda one: consumers.run_member(one, GROUP_OF_MEMBERS, "classic"),
     "member": lambda one: consumers.run_member(one, f"new-{GROUP_OF_MEMBERS}", "consumer"),
     "copier": lambda one: consumers.Copier(one, GROUP_OF_COPIERS, COPIES).run(),

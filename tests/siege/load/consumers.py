@@ -23,6 +23,7 @@ from tests.siege.load.producers import TRANSACTION_TIMEOUT_MS, try_to_abort, unt
 _POLL_S = 0.2
 _TIMEOUT_S = 10.0
 _BATCH = 50
+_REST_S = 0.2
 # Errors of a poll that pass by themselves.
 _PASSING = frozenset(
     {
@@ -100,6 +101,55 @@ def read(client: Client, *, is_committed: bool) -> None:
         some = [one for one in found if _is_record(client, one)]
         note_reads(client, some, is_committed=is_committed)
     consumer.close()
+
+
+def scan(
+    client: Client,
+    place: Place,
+    *,
+    is_committed: bool,
+    is_final: bool = False,
+    leaves_out: bool = True,
+    patience_s: float = _TIMEOUT_S,
+) -> bool:
+    """Read a partition from its start to its end, and note that; return whether it succeeded.
+
+    With `leaves_out` the records of aborted transactions are left out.
+    """
+    topic, number = place
+    begun = client.begin(
+        "scan", topic=topic, partition=number, committed=is_committed, final=is_final
+    )
+    consumer = Consumer(
+        client.settings(
+            group_id=client.name,
+            isolation_level="read_committed" if leaves_out else "read_uncommitted",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+        )
+    )
+    try:
+        start, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), patience_s)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
+        records = []
+        while (message := consumer.poll(patience_s)) is not None:
+            error = message.error()
+            if error is None:
+                records.append(entry_of(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                client.end(begun, records=records, log_start=start, log_end=message.offset())
+                return True
+    except KafkaException:
+        pass
+    finally:
+        consumer.close()
+    return False
+
+
+def scan_again(client: Client) -> None:
+    """Read partitions from their starts to their ends, one after the other, until it is over."""
+    while not client.is_over(_REST_S):
+        scan(client, client.source.choice(client.places), is_committed=True)
 
 
 class Member:
