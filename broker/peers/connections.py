@@ -87,13 +87,13 @@ class Connection:
         if self._error is not None:
             raise self._error
         assert self._writer is not None, "it is open"
-        # Its end may not be read yet; uvloop's transports refuse to write, with a RuntimeError.
-        if self._writer.transport.is_closing():
-            raise ConnectionResetError("it was closed")
         number = next(self._numbers) & 0x7FFF_FFFF
         answered: asyncio.Future[bytes] = self._loop.create_future()
         self._awaited.append((number, answered))
-        self._writer.write(encode_request(request, version, number, self._client_id))
+        # Else its end is about to be read, and is the answer. A transport of uvloop that is closed
+        # refuses to write, with a RuntimeError.
+        if not self._writer.transport.is_closing():
+            self._writer.write(encode_request(request, version, number, self._client_id))
         frame = await answered
         try:
             _, position = read_response_header(memoryview(frame), response, version)
