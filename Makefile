@@ -21,6 +21,8 @@ SIEGE_MINUTES ?= 10
 # Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
+# And without those of files that start brokers, servers or other processes.
+LIGHT := -m "not live and not slow and not kafka and not spark and not interop and not fuzz and not long"
 
 # The tests of a file share its brokers, in one worker; the files begin in the order of collection.
 BY_FILE := --dist loadfile --no-loadscope-reorder
@@ -50,12 +52,12 @@ test-all: test
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "long and not interop and not fuzz"
 
-# With fewer examples of each property than `make test`.
+# Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
 	@$(BIN)/python -m tests.secure & looking=$$!; \
-	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(FAST) || failed=1; \
+	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(LIGHT) || failed=1; \
 	wait $$looking || failed=1; exit $$failed
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,14 +39,26 @@ if ARCHIVE.exists():
 
 OPEN_FILES_MAX = 500
 LONGEST = ("spark", "kafka")
+# The text of a file that starts brokers, servers, simulated clusters or other processes.
+LIVE = re.compile(
+    r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
+    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|pyspark"
+)
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the long forms."""
+    """Mark the long forms, and the tests of files that start processes, servers or brokers."""
     if is_long(item.nodeid):
         item.add_marker("long")
+    if _is_live(item.path):
+        item.add_marker("live")
+
+
+@cache
+def _is_live(file: Path) -> bool:
+    return LIVE.search(file.read_text()) is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
