@@ -54,7 +54,6 @@ from odradek.storage.errors import StorageError
 
 _MS_PER_S = 1_000
 _RECORD_LIMIT = 1
-_PASSING = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 Answers = dict[TopicPartition, PartitionData]
 
 
@@ -262,11 +261,11 @@ def _refused(services: Services, partition: TopicPartition, failure: Failure) ->
     """Answer with an error; as in Kafka, without its sentence.
 
     After a code that it does not know, Kafka's share consumer fails (ShareFetchCollector). So a
-    state that cannot be read for now, and a share-partition that was dropped while it was loaded,
-    are answered as a leader that has moved: the consumer looks for it, and fetches again.
+    state that cannot be read for now is answered as a leader that has moved: the consumer looks
+    for it, and fetches again.
     """
     error = failure.error
-    if error in _PASSING:
+    if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = PartitionData(partition_index=partition.partition, error_code=error)
     leader = leader_of(services, partition, error)

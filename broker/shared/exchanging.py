@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from odradek.broker.catalog.segment_rows import Leadership, SegmentRow, exchange_segments
+from odradek.broker.catalog.segment_rows import SegmentRow, exchange_segments
 from odradek.broker.errors import MetadataError
 from odradek.broker.shared.packing import Part
 from odradek.broker.shared.tails import Tail
@@ -87,10 +87,9 @@ async def exchange_stored(
     old = [(one.base_offset, one.key) for one in rows]
     is_named = False
     try:
-        async with uploads.turn_of(tail.log) as (present, session):
+        async with uploads.turn_of(tail.log) as (present, led):
             if present is not tail or not tail.has_segments(rows):
                 raise StaleSegments(f"{tail.log.name}: its segments have changed meanwhile")
-            led = Leadership(session, {tail.key: tail.log.leader_epoch})
             change = partial(
                 exchange_segments, led=led, partition=tail.key, old=old, new=[made]
             )

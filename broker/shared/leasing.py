@@ -78,10 +78,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A lease that this broker has granted in a session, and the cleaning that it is for."""
+    """A lease that this broker has granted as a leader, and the cleaning that it is for."""
 
     job: str
-    session: int
+    led: Leadership
     log: Log
     cleaning: CleaningJob
     prefix: str
@@ -142,7 +142,7 @@ class Leasing:
         led = [(one, log) for one in leases if (log := self._uploads.log_of(one.partition))]
         present = {(one.partition, one.job, one.session) for one in leases if not one.has_answer}
         for key, granted in list(self._granted.items()):
-            if (key, granted.job, granted.session) not in present:
+            if (key, granted.job, granted.led.session) not in present:
                 await self._end(key, granted)
         silent = self._silent([one for one, _ in led])
         for lease, log in led:
@@ -189,7 +189,7 @@ class Leasing:
                 partial(
                     grant,
                     engine=self._line.engine,
-                    led=Leadership(granted.session, {lease.partition: log.leader_epoch}),
+                    led=granted.led,
                     lease=lease,
                     terms=terms.encode(),
                 )
@@ -214,13 +214,13 @@ class Leasing:
         cleaning = make_job(
             log, range_of(candidate, Reason.ASKED), settings, now_ms, Reason.ASKED
         )
-        async with self._uploads.turn_of(log) as (tail, session):
+        async with self._uploads.turn_of(log) as (tail, led):
             stored_rows(tail, cleaning.segments)
         aborted = await self._loop.run_in_executor(
             self._bucket.reads, _aborted_behind, cleaning, log.log_start_offset
         )
-        prefix = f"cleaned/{session:010d}/{next(self._numbers):06d}/"
-        granted = _Granted(lease.job, session, log, cleaning, prefix)
+        prefix = f"cleaned/{led.session:010d}/{next(self._numbers):06d}/"
+        granted = _Granted(lease.job, led, log, cleaning, prefix)
         return granted, Terms.of(cleaning, log.log_start_offset, aborted, prefix)
 
     async def _assess(self, log: Log, now_ms: int) -> Candidate | None:
@@ -255,17 +255,15 @@ class Leasing:
         Returns the replacements that were made, and the next first dirty offset.
         """
         log = granted.log
-        async with self._uploads.turn_of(log) as (tail, session):
+        async with self._uploads.turn_of(log) as (tail, led):
             wanted, end = _remaining(log, granted.cleaning, proposal)
             pairs = [(_segments_of(log, tail, one), one.new) for one in wanted]
-            if session != granted.session:
+            if led != granted.led:
                 raise Refused("the session of its leader has ended")
             if any(not row.key.startswith(granted.prefix) for _, row in pairs):
                 raise Refused(f"objects of the job have keys that begin with {granted.prefix}")
             old = [name for one in wanted for name in one.old]
             new = [row for _, row in pairs]
-
-            led = Leadership(session, {lease.partition: log.leader_epoch})
 
             def change(connection: Connection, engine: Engine) -> None:
                 key = lease.partition

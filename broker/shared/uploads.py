@@ -212,17 +212,18 @@ class Uploads:
         return await self._pack(parts, self._session, copy_context())
 
     @asynccontextmanager
-    async def turn_of(self, log: Log) -> AsyncIterator[tuple[Tail, int]]:
+    async def turn_of(self, log: Log) -> AsyncIterator[tuple[Tail, Leadership]]:
         """Keep the rows of a log as they are, all of whose sealed segments are stored first.
 
-        Returns the catalog's view of the log, and the session. Raises StaleSegments.
+        Returns the catalog's view of the log, and the leadership. Raises StaleSegments.
         """
         async with self._turn:
-            tail, session = self._tails.get((log.topic_id, log.partition)), self._session
+            tail = self._tails.get((log.topic_id, log.partition))
             if tail is None or tail.log is not log or log.is_closed:
                 raise StaleSegments(f"{log.name}: it is no longer led by this broker")
+            led = self._led([tail.key])
             await self._store((), [tail])
-            yield tail, session
+            yield tail, led
 
     def take_grown(self) -> list[Tail]:
         """Return the logs that have more sealed segments in the bucket than at the last call."""

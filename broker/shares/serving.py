@@ -229,7 +229,7 @@ class SharePartitions:
     ) -> Served | Failure:
         await asyncio.wait([loading])
         if loading.cancelled():
-            return Failure(ErrorCode.LEADER_NOT_AVAILABLE, "Share partition is fenced")
+            return Failure(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Share partition is fenced")
         return loading.result() or served
 
     async def _load(self, served: Served) -> Failure | None:

@@ -53,16 +53,16 @@ LIMIT = ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 def share_fetch(member_id: str, epoch: int = 0, **options: Any) -> ShareFetchRequest:
+    given = {"topics": [], "forgotten_topics_data": [], "max_wait_ms": 0, **options}
     return ShareFetchRequest(
         group_id="g",
         member_id=member_id,
         share_session_epoch=epoch,
-        max_wait_ms=0,
         min_bytes=0,
         max_bytes=1,
         max_records=1,
         batch_size=1,
-        **{"topics": [], "forgotten_topics_data": [], **options},
+        **given,
     )
 
 

@@ -10,11 +10,13 @@ from unittest import mock
 import pytest
 
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.sessions import TopicPartition
 from odradek.broker.shares.state_shard import StateAnswer
 from odradek.broker.topics.plans import NewTopic
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from odradek.protocol.messages.share_fetch import ShareFetchRequest
 from tests.broker.live import client, live, on_uvloop, until
+from tests.broker.test_share_bounds import named, share_fetch
 
 # The codes that ShareFetchCollector of Kafka 4.3.1's clients knows; it fails after any other.
 KNOWN = {
@@ -34,20 +36,9 @@ KNOWN = {
 }
 
 
-def share_fetch(topic_id: bytes, epoch: int) -> ShareFetchRequest:
-    wanted = FetchPartition(partition_index=0, acknowledgement_batches=[])
-    return ShareFetchRequest(
-        group_id="g",
-        member_id="m",
-        share_session_epoch=epoch,
-        max_wait_ms=10_000,
-        min_bytes=0,
-        max_bytes=1_000,
-        max_records=10,
-        batch_size=10,
-        topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])],
-        forgotten_topics_data=[],
-    )
+def patient_fetch(topic_id: bytes) -> ShareFetchRequest:
+    wanted = named([TopicPartition(topic_id, 0)])
+    return share_fetch("m", topics=wanted, max_wait_ms=10_000)
 
 
 def code_of(answer: Any) -> int:
@@ -67,7 +58,7 @@ async def test_a_fetch_while_the_state_cannot_be_read_is_tried_again(
         topic_id = broker.topics.get("t").topic_id  # type: ignore[union-attr]
         persister = broker.shares.partitions.around.persister
         with mock.patch.object(persister, "read", return_value=StateAnswer(error)):
-            refused = code_of(await one.ask(share_fetch(topic_id, 0), version=1))
+            refused = code_of(await one.ask(patient_fetch(topic_id), version=1))
         assert refused in KNOWN
         assert refused == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -84,7 +75,7 @@ async def test_a_fetch_is_tried_again_when_the_leader_moves_while_the_state_is_r
         key = SharePartitionKey("g", topic.topic_id, 0)
         never: Future[StateAnswer] = Future()
         with mock.patch.object(partitions.around.persister, "read", return_value=never):
-            one.send(share_fetch(topic.topic_id, 0), version=1)
+            one.send(patient_fetch(topic.topic_id), version=1)
             await until(lambda: partitions.find(key) is not None)
             partitions.drop_logs(topic.logs)
             _, answer = await one.receive()

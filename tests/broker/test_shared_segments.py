@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog import segment_rows, wal_reading
-from odradek.broker.catalog.segment_rows import SegmentRow
+from odradek.broker.catalog.segment_rows import Leadership, SegmentRow
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.composition import Broker
 from odradek.broker.shared import exchanging, reading_back, uploads
@@ -445,7 +445,9 @@ async def test_a_cleaned_segment_is_deleted_if_its_session_ends_after_the_upload
             return await pack(self, parts)
 
         @asynccontextmanager
-        async def turn_while_open(self: Uploads, log: Log) -> AsyncIterator[tuple[Tail, int]]:
+        async def turn_while_open(
+            self: Uploads, log: Log
+        ) -> AsyncIterator[tuple[Tail, Leadership]]:
             if is_closed:
                 raise SessionClosed("the session was closed")
             async with turn_of(self, log) as found:
