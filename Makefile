@@ -82,11 +82,11 @@ fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto --hypothesis-profile random $(FAST)
 	$(BIN)/python -m pytest -n auto -m fuzz
 
-# A client that cannot be built fails its own tests and no others.
 # A cluster of real processes under load and in trouble; every promise to its clients is checked.
 siege: $(READY_DEV) kafka s3
 	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
 
+# A client that cannot be built fails its own tests and no others.
 interop: $(READY_DEV) $(READY_SPARK) kafka
 	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"

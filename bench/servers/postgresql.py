@@ -68,21 +68,18 @@ class Postgresql:
             for one in statements:
                 connection.execute(one.encode())
 
-    def copy(self, name: str) -> None:
-        """Copy the files of the running server, for `fail_over`."""
+    def copy(self, name: str, *options: str) -> None:
+        """Copy the files of the running server, for `fail_over` or a replica."""
         self._run(
             "pg_basebackup", "-D", str(self.folder / name), "-d", self.url, "--checkpoint=fast",
-            "--no-sync",
+            "--no-sync", *options,
         )  # fmt: skip
 
     @contextmanager
     def replicated(self) -> Iterator[Postgresql]:
         """Run a replica beside the running server; each commit then waits for it."""
         name = "replica"
-        self._run(
-            "pg_basebackup", "-D", str(self.folder / name), "-d", self.url, "--checkpoint=fast",
-            "--no-sync", "--write-recovery-conf",
-        )  # fmt: skip
+        self.copy(name, "--write-recovery-conf")
         replica = Postgresql(
             self.programs, self.folder, free_port(), self.user, self.is_durable, name
         )

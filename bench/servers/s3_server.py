@@ -46,6 +46,17 @@ class S3Server:
             request_timeout_ms=10_000,
         )
 
+    def settings(self, bucket_url: str, port: int) -> dict[str, str]:
+        """Return settings of brokers that reach a bucket, perhaps by another port."""
+        return {
+            "odradek.object.store.url": bucket_url,
+            "odradek.object.store.endpoint": f"http://127.0.0.1:{port}",
+            "odradek.object.store.region": REGION,
+            "odradek.object.store.path.style": "true",
+            "odradek.object.store.access.key.id": KEY_ID,
+            "odradek.object.store.secret.access.key": KEY,
+        }
+
     def create_bucket(self, name: str) -> str:
         """Create a bucket; return its URL."""
         (self.folder / "buckets" / name).mkdir()

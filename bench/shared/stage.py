@@ -129,11 +129,6 @@ def _servers(stack: ExitStack, is_delayed: bool) -> tuple[S3Server, dict[str, st
         s3_port, catalog = ports[0], catalog.replace(f":{database.port}/", f":{ports[1]}/")
     return s3, {
         "odradek.catalog.url": catalog,
-        "odradek.object.store.url": store,
-        "odradek.object.store.endpoint": f"http://127.0.0.1:{s3_port}",
-        "odradek.object.store.region": s3_server.REGION,
-        "odradek.object.store.path.style": "true",
+        **s3.settings(store, s3_port),
         "odradek.object.store.sign.payload": "false",  # as with TLS, which the server lacks here
-        "odradek.object.store.access.key.id": s3_server.KEY_ID,
-        "odradek.object.store.secret.access.key": s3_server.KEY,
     }

@@ -77,8 +77,12 @@ class Report:
 
     history: History
     problems: list[Problem]
-    troubles: Counter[str]
     hung: int  # clients that were replaced
+
+    @property
+    def troubles(self) -> Counter[str]:
+        """How often there was each trouble."""
+        return Counter(one.name for one in self.history.disruptions)
 
 
 class Siege:
@@ -109,7 +113,7 @@ class Siege:
         self._read_all()
         self._recorder.close()
         history = read_recordings(sorted(self._folder.glob("*.jsonl")))
-        return Report(history, check(history), nemesis.counts, self._crew.hung)
+        return Report(history, check(history), self._crew.hung)
 
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._stage.bootstrap})
@@ -126,8 +130,8 @@ class Siege:
         """End the transactions of clients that hung."""
         for name in self._crew.names:
             if name.startswith(_TRANSACTIONAL):
-                settings = {"bootstrap.servers": self._stage.bootstrap, "log_level": 0}
-                Producer({**settings, "transactional.id": name}).init_transactions(_END_S)
+                settings = self._client.settings(transactional_id=name)
+                Producer(settings).init_transactions(_END_S)
 
     def _note(self, text: str) -> None:
         self._client.begin("problem", text=text)

@@ -1,7 +1,6 @@
 """The troubles of a siege, by a seed: of brokers, clocks, the catalog, the bucket, the network.
 
-One trouble ends before the next one begins, but for those that are `Lasting`: a broker that is
-down or cut off while another one is troubled is a case of its own, and drawn as often.
+Troubles of two brokers may overlap; those of the catalog and the bucket come one after the other.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -34,7 +32,6 @@ class Nemesis:
     def __init__(self, stage: Stage, seed: int, recorder: Recorder) -> None:
         self._stage, self._chance = stage, random.Random(f"nemesis {seed}")
         self._recorder = recorder
-        self.counts: Counter[str] = Counter()
         self._has_failed_over = False
         self._over = threading.Event()
         self._busy: set[int] = set()
@@ -99,7 +96,6 @@ class Nemesis:
 
     def _note(self, name: str, node_id: int, trouble: Callable[[], None]) -> None:
         begun = self._recorder.begin("disrupt", "nemesis", name=name, node=node_id)
-        self.counts[name] += 1
         try:
             trouble()
         except BaseException as error:

@@ -6,7 +6,6 @@ brokers. So each may be cut off from each of them alone.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -29,10 +28,6 @@ _START_MAX_S = 60.0
 _PASSING = ("is in use by", "the catalog", "the bucket", "object store")
 SETTINGS = {
     "odradek.storage": "object",
-    "odradek.object.store.region": s3_server.REGION,
-    "odradek.object.store.path.style": "true",
-    "odradek.object.store.access.key.id": s3_server.KEY_ID,
-    "odradek.object.store.secret.access.key": s3_server.KEY,
     "odradek.object.store.timeout.ms": "5000",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BETWEEN:PLAINTEXT",
     "inter.broker.listener.name": "BETWEEN",
@@ -49,7 +44,7 @@ SETTINGS = {
 class Broker(OdradekProcess):
     """A broker of the siege."""
 
-    def __init__(self, folder: Path, node_id: int, stage: Servers, root: Path) -> None:
+    def __init__(self, folder: Path, node_id: int, servers: Servers, root: Path) -> None:
         self.node_id = node_id
         self.clock_file = folder / f"clock-{node_id}"
         self.between_port = free_port()
@@ -60,10 +55,10 @@ class Broker(OdradekProcess):
             root=root,
         )
         write_offset(self.clock_file, 0)
-        ways = stage.ways
-        self.catalog, self.bucket = ways.to(stage.catalog.port), ways.to(stage.bucket.port)
+        ways, port = servers.ways, servers.catalog.port
+        self.catalog, self.bucket = ways.to(port), ways.to(servers.bucket.port)
         self.clients, self.between = ways.to(self.port), ways.to(self.between_port)
-        catalog = stage.catalog_url.replace(f":{stage.catalog.port}/", f":{self.catalog.port}/")
+        catalog = servers.catalog_url.replace(f":{port}/", f":{self.catalog.port}/")
         self.settings = {
             **SETTINGS,
             "node.id": str(node_id),
@@ -71,8 +66,7 @@ class Broker(OdradekProcess):
             "listeners": _listeners(self.port, self.between_port),
             "advertised.listeners": _listeners(self.clients.port, self.between.port),
             "odradek.catalog.url": catalog,
-            "odradek.object.store.url": stage.bucket_url,
-            "odradek.object.store.endpoint": f"http://127.0.0.1:{self.bucket.port}",
+            **servers.bucket.settings(servers.bucket_url, self.bucket.port),
         }
 
     @property
@@ -202,7 +196,6 @@ def former_code(folder: Path) -> Iterator[Path | None]:
         [*git, "worktree", "add", "--detach", str(path), "HEAD~1"],
         capture_output=True,
         check=False,
-        env={**os.environ, "GIT_LFS_SKIP_SMUDGE": "1"},
     )
     if made.returncode:
         yield None

@@ -18,7 +18,7 @@ from confluent_kafka import (
 
 from tests.histories.history import Place, key_of
 from tests.siege.load.client import PATIENCE_MS, Client
-from tests.siege.load.producers import TRANSACTION_TIMEOUT_MS, try_to_abort, until_done
+from tests.siege.load.producers import enqueue, give_up, start, until_done
 
 _POLL_S = 0.2
 _TIMEOUT_S = 10.0
@@ -27,7 +27,6 @@ _REST_S = 0.2
 # Errors of a poll that pass by themselves.
 _PASSING = frozenset(
     {
-        KafkaError._PARTITION_EOF,
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
@@ -84,17 +83,20 @@ def _is_record(client: Client, message: Message | None) -> bool:
     return error is None
 
 
+def _consumer(client: Client, *, is_committed: bool, **more: str | bool) -> Consumer:
+    """Return a consumer that commits nothing by itself, with a group of its own by default."""
+    own: dict[str, str | bool] = {
+        "group_id": client.name,
+        "isolation_level": "read_committed" if is_committed else "read_uncommitted",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+    }
+    return Consumer(client.settings(**(own | more)))
+
+
 def read(client: Client, *, is_committed: bool) -> None:
-    """Read all partitions from their begin until it is over, and from the begin again."""
-    consumer = Consumer(
-        client.settings(
-            group_id=client.name,
-            isolation_level="read_committed" if is_committed else "read_uncommitted",
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-            auto_offset_reset="earliest",
-        )
-    )
+    """Read all partitions from their begin until it is over."""
+    consumer = _consumer(client, is_committed=is_committed)
     consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in client.places])
     while not client.is_over():
         found = consumer.consume(_BATCH, _POLL_S)
@@ -120,14 +122,7 @@ def scan(
     begun = client.begin(
         "scan", topic=topic, partition=number, committed=is_committed, final=is_final
     )
-    consumer = Consumer(
-        client.settings(
-            group_id=client.name,
-            isolation_level="read_committed" if leaves_out else "read_uncommitted",
-            enable_auto_commit=False,
-            enable_partition_eof=True,
-        )
-    )
+    consumer = _consumer(client, is_committed=leaves_out, enable_partition_eof=True)
     try:
         start, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), patience_s)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
@@ -157,15 +152,7 @@ class Member:
 
     def __init__(self, client: Client, group: str, **settings: str) -> None:
         self.client, self.group = client, group
-        self.consumer = Consumer(
-            client.settings(
-                group_id=group,
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                **settings,
-            )
-        )
+        self.consumer = _consumer(client, is_committed=True, group_id=group, **settings)
         topics = sorted({topic for topic, _ in client.places})
         self.consumer.subscribe(topics, on_assign=self._assigned)
 
@@ -242,18 +229,17 @@ class Copier(Member):
     def __init__(self, client: Client, group: str, output: str) -> None:
         super().__init__(client, group)
         self._output, self._number = output, 0
-        self._producer: Producer | None = None
+        self._producer = start(client)
 
     def run(self) -> None:
         """Copy until it is over; leave no transaction open."""
         while not self.client.is_over():
             if messages := self.read():
                 self._copy(messages)
-        self._started()
         self.consumer.close()
 
     def _copy(self, messages: Sequence[Message]) -> None:
-        client, producer = self.client, self._started()
+        client, producer = self.client, self._producer
         transaction = client.begin("transaction", producer=client.name, number=self._number)
         self._number += 1
         positions = _positions(messages)
@@ -268,8 +254,7 @@ class Copier(Member):
             asked = client.begin("commit", transaction=transaction)
             until_done(producer.commit_transaction)
         except KafkaException as error:
-            is_aborted = try_to_abort(client, producer, transaction, error.args[0])
-            self._producer = producer if is_aborted else None
+            self._producer = give_up(client, producer, transaction, error.args[0])
             self._go_back()
             return
         for number in (*appends, *commits.values(), asked):
@@ -285,17 +270,11 @@ class Copier(Member):
             values=[name],
             transaction=transaction,
         )
-        while True:
-            try:
-                producer.produce(self._output, name, key_of(name), number)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                return begun
+        enqueue(producer, self._output, name, key_of(name), number)
+        return begun
 
     def _go_back(self) -> None:
-        """Seek to the committed offsets, once nothing of the transaction is open any more."""
-        self._started()
+        """Seek to the committed offsets; nothing of the transaction is open any more."""
         while not self.client.is_over():
             try:
                 partitions = self.consumer.committed(self.consumer.assignment(), _TIMEOUT_S)
@@ -307,26 +286,11 @@ class Copier(Member):
                 continue
             return
 
-    def _started(self) -> Producer:
-        """Return the producer; a new one ends the open transaction of the former."""
-        while self._producer is None:
-            made = Producer(
-                self.client.settings(
-                    transactional_id=self.client.name,
-                    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-                )
-            )
-            try:
-                until_done(made.init_transactions)
-            except KafkaException as error:
-                self.client.refused("init_transactions", error.args[0])
-            else:
-                self._producer = made
-        return self._producer
-
 
 def run_member(client: Client, group: str, protocol: str) -> None:
     """Run a member of a group of the classic protocol, or of KIP-848's (consumer)."""
-    classic = {"session_timeout_ms": "10000", "max_poll_interval_ms": str(PATIENCE_MS)}
-    own = classic if protocol == "classic" else {"max_poll_interval_ms": str(PATIENCE_MS)}
-    Member(client, group, group_protocol=protocol, **own).run()
+    own = {"session_timeout_ms": "10000"} if protocol == "classic" else {}
+    patience_ms = str(PATIENCE_MS)
+    Member(
+        client, group, group_protocol=protocol, max_poll_interval_ms=patience_ms, **own
+    ).run()

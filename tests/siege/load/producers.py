@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -15,7 +16,7 @@ from tests.siege.load.client import PATIENCE_MS, Client
 _PAUSE_S = 0.01
 _TOMBSTONE_SHARE = 0.1
 _TIMEOUT_S = 60.0
-TRANSACTION_TIMEOUT_MS = 20_000
+_TRANSACTION_TIMEOUT_MS = 20_000
 _RECORDS_MAX = 10
 _ABORTED_SHARE = 0.2
 # Without an answer, the record may be there, or come later.
@@ -33,12 +34,22 @@ _UNKNOWN = frozenset(
 )
 
 
+def enqueue(producer: Producer, *record: Any, **options: Any) -> None:
+    """Give a producer a record, as to its produce(), once there is room in its queue."""
+    while True:
+        try:
+            producer.produce(*record, **options)
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
 class Sender:
     """Sends numbered records, and notes where each is."""
 
     def __init__(self, client: Client, compacted: set[str]) -> None:
         """Of `compacted` topics some records delete their keys."""
-        self.client, self._compacted = client, compacted
+        self._client, self._compacted = client, compacted
         self._number = 0
 
     def send(
@@ -50,7 +61,7 @@ class Sender:
         transaction: int | None = None,
     ) -> None:
         """Send a record; its outcome is noted once it is known."""
-        client, name = self.client, f"{self.client.name}-{self._number}"
+        client, name = self._client, f"{self._client.name}-{self._number}"
         self._number += 1
         is_tombstone = (
             place[0] in self._compacted and client.source.random() < _TOMBSTONE_SHARE
@@ -67,28 +78,23 @@ class Sender:
             **members,
         )
         delivered = partial(self._delivered, number, is_transactional=transaction is not None)
-        while True:
-            try:
-                producer.produce(
-                    place[0],
-                    None if is_tombstone else name,
-                    key_of(name),
-                    place[1],
-                    on_delivery=delivered,
-                    headers=[("name", name)] if is_tombstone else None,
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                return
+        enqueue(
+            producer,
+            place[0],
+            None if is_tombstone else name,
+            key_of(name),
+            place[1],
+            on_delivery=delivered,
+            headers=[("name", name)] if is_tombstone else None,
+        )
 
     def _delivered(
         self, number: int, error: KafkaError | None, message: Message, *, is_transactional: bool
     ) -> None:
         if error is None:
-            self.client.end(number, offset=message.offset())
+            self._client.end(number, offset=message.offset())
         elif error.code() not in _UNKNOWN and not is_transactional:
-            self.client.refused(f"a record for {message.topic()}-{message.partition()}", error)
+            self._client.refused(f"a record for {message.topic()}-{message.partition()}", error)
 
 
 def produce(client: Client, compacted: set[str], *, is_idempotent: bool) -> None:
@@ -119,19 +125,17 @@ class Transactions:
     def __init__(self, client: Client, compacted: set[str]) -> None:
         self._client, self._sender = client, Sender(client, compacted)
         self._number = 0
-        self._producer: Producer | None = None
+        self._producer = start(client)
 
     def run(self) -> None:
         """Run transactions until it is over; leave none open."""
         while not self._client.is_over():
             self._run_one()
-        self._started()
 
     def _run_one(self) -> None:
-        client, producer = self._client, self._started()
+        client, producer = self._client, self._producer
         transaction = client.begin("transaction", producer=client.name, number=self._number)
         self._number += 1
-        asked: int | None = None
         try:
             producer.begin_transaction()
             for _ in range(client.source.randint(1, _RECORDS_MAX)):
@@ -145,25 +149,22 @@ class Transactions:
             until_done(producer.commit_transaction)
             client.end(asked)
         except KafkaException as error:
-            is_aborted = try_to_abort(client, producer, transaction, error.args[0])
-            self._producer = producer if is_aborted else None
+            self._producer = give_up(client, producer, transaction, error.args[0])
 
-    def _started(self) -> Producer:
-        """Return the producer; a new one ends the open transaction of the former."""
-        while self._producer is None:
-            made = Producer(
-                self._client.settings(
-                    transactional_id=self._client.name,
-                    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-                )
+
+def start(client: Client) -> Producer:
+    """Return a producer with transactions; it ends the open one of a former producer."""
+    while True:
+        made = Producer(
+            client.settings(
+                transactional_id=client.name, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
             )
-            try:
-                until_done(made.init_transactions)
-            except KafkaException as error:
-                self._client.refused("init_transactions", error.args[0])
-            else:
-                self._producer = made
-        return self._producer
+        )
+        try:
+            until_done(made.init_transactions)
+            return made
+        except KafkaException as error:
+            client.refused("init_transactions", error.args[0])
 
 
 def abort(client: Client, producer: Producer, transaction: int) -> None:
@@ -173,15 +174,15 @@ def abort(client: Client, producer: Producer, transaction: int) -> None:
     client.end(asked)
 
 
-def try_to_abort(
+def give_up(
     client: Client, producer: Producer, transaction: int, error: KafkaError
-) -> bool:
-    """Abort a transaction that has failed, and return whether its producer may go on."""
+) -> Producer:
+    """End a transaction that has failed; return the producer for the next one."""
     if error.txn_requires_abort():
         with contextlib.suppress(KafkaException):
             abort(client, producer, transaction)
-            return True
-    return False
+            return producer
+    return start(client)
 
 
 def until_done(step: Callable[[float], None]) -> None:
