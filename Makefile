@@ -20,6 +20,7 @@ PACKAGES := odradek
 SIEGE_MINUTES ?= 10
 # Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+SHORT := -m "not interop and not fuzz and not long"
 FAST := -m "not slow and not kafka and not spark and not interop and not fuzz and not long"
 # And without those of files that start brokers, servers or other processes.
 LIGHT := -m "not live and not slow and not kafka and not spark and not interop and not fuzz and not long"
@@ -30,7 +31,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 clean docs site lock
+.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -39,26 +40,30 @@ run: $(READY)
 cluster: $(READY)
 	$(BIN)/python -m bench.cluster
 
+# Tools and tests look at the files at the same time, and the one that collects the tests compiles
+# them, so that no worker does.
 test: $(READY_DEV) $(READY_SPARK) kafka
-	$(BIN)/ruff check .
-	$(BIN)/mypy $(PACKAGES) bench
-	$(BIN)/python -m tests.secure
-	$(BIN)/python -m pytest -n $(WAITING) $(FAST)
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
-		-m "(slow or kafka or spark) and not interop and not fuzz and not long"
+	@$(MAKE) --no-print-directory -j 2 look collect
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists.
 test-all: test
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
-		-m "long and not interop and not fuzz"
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) -m "long and not interop and not fuzz"
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)
+	@$(MAKE) --no-print-directory -j 2 look light
+
+light: $(READY_DEV)
+	$(BIN)/python -m pytest -q -n $(WAITING) $(BY_FILE) --hypothesis-profile quick $(LIGHT)
+
+look: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
-	@$(BIN)/python -m tests.secure & looking=$$!; \
-	$(BIN)/python -m pytest -n $(WAITING) --hypothesis-profile quick $(LIGHT) || failed=1; \
-	wait $$looking || failed=1; exit $$failed
+	$(BIN)/python -m tests.secure
+
+collect: $(READY_DEV)
+	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT)) || { echo "$$found"; exit 1; }
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
 mutants: $(READY_DEV)

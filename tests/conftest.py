@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,7 @@ if ARCHIVE.exists():
     os.environ.setdefault("KAFKA_CLASSES", str(ARCHIVE))
 
 OPEN_FILES_MAX = 500
-LONGEST = ("spark", "kafka")
+LONGEST = ("spark", "kafka", "slow", "live")
 # The text of a file that starts brokers, servers, simulated clusters or other processes.
 LIVE = re.compile(
     r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
@@ -46,6 +47,12 @@ LIVE = re.compile(
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files whose tests `make check` leaves out."""
+    is_test = collection_path.match("test_*.py")
+    return (is_test and "not live" in config.option.markexpr and _is_live(collection_path)) or None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -67,10 +74,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Each file goes to one worker: one that takes minutes must not be the last one to begin.
     """
     ranks: dict[Path, int] = {}
+    counts = Counter(item.path for item in items)
     for item in items:
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
-    items.sort(key=lambda item: ranks[item.path])
+    items.sort(key=lambda item: (ranks[item.path], -counts[item.path]))
     if kafka_libs() is None:
         skip = pytest.mark.skip(reason="Kafka's jars are not there: `make kafka` fetches them")
         for item in items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from fnmatch import filter as filter_names
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ TESTS = Path(__file__).parent
 @pytest.mark.parametrize("file", LONG_FORMS)
 def test_the_long_forms_of_a_file_exist(file: str) -> None:
     tree = ast.parse((TESTS / file).read_text())
-    tests = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
-    assert set(LONG_FORMS[file]) <= tests
+    tests = [
+        one.name
+        for one in ast.walk(tree)
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name.startswith("test_")
+    ]
+    assert [one for one in LONG_FORMS[file] if not filter_names(tests, one)] == []
 
 
 def test_other_parameters_than_those_kept_are_long() -> None:
@@ -24,3 +29,9 @@ def test_other_parameters_than_those_kept_are_long() -> None:
     assert is_long(f"{long}[docs/cli.md]")
     assert not is_long(f"{long}[README.md]")
     assert not is_long("tests/docs/test_commands.py::test_blocks_are_recognized_by_their_kind")
+
+
+def test_the_first_pattern_that_fits_a_test_counts() -> None:
+    page = "tests/page/test_page.py::"
+    assert not is_long(f"{page}test_a_clean_run_appears_live")
+    assert is_long(f"{page}test_the_keyboard_is_enough")

@@ -491,9 +491,10 @@ def test_find_coordinator(version: int) -> None:
                 request.coordinator_keys = ["k", "l", "k"]
                 first, other, again = (await ask(bench, request, version)).coordinators
                 assert (first.key, other.key, again) == ("k", "l", first)
-                request.coordinator_keys = 1_000_000 * [""]
-                with pytest.raises(CloseConnection):
-                    await ask(bench, request, version)
+
+        if version >= 4:
+            with pytest.raises(CloseConnection):
+                await ask(bench, FindCoordinatorRequest(coordinator_keys=1_000_000 * [""]), version)
 
     run(body)
 

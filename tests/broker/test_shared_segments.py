@@ -59,6 +59,8 @@ Read = tuple[int, bytes | None, bytes | None]
 """A record's offset, key and value."""
 
 
+# A cleaning that was aborted is tried again at once.
+RESTLESS = {**EAGER, "log.cleaner.backoff.ms": "10"}
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 # The records that put_updates() appends last.
 LATEST = {b"k%d" % key: b"%d" % (75 + key) * 20 for key in range(5)}
@@ -134,9 +136,14 @@ async def stored(broker: Broker, partition: int = 0) -> None:
     """Wait until the bucket has all that is committed."""
     log = log_of(broker, partition)
     assert broker._cluster._sharing is not None
-    tails = broker._cluster._sharing.uploads._tails
-    tail = tails[log.topic_id, partition]
-    await until(lambda: tail.stored_offset == log.high_watermark)
+    uploads = broker._cluster._sharing.uploads
+    tail = uploads._tails[log.topic_id, partition]
+
+    def all_is_stored() -> bool:
+        uploads._wake.set()  # now, not in a second
+        return tail.stored_offset == log.high_watermark
+
+    await until(all_is_stored)
 
 
 async def free(broker: Broker) -> None:
@@ -392,7 +399,7 @@ async def test_a_log_follows_the_catalog_though_its_cleaning_was_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange = segment_rows.exchange_segments
-    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+    async with cluster(tmp_path, url_of(tmp_path), 1, RESTLESS) as (one,):
 
         def exchange_and_abort(*args: Any, **options: Any) -> None:
             exchange(*args, **options)
@@ -436,7 +443,7 @@ async def test_a_cleaned_segment_is_deleted_if_its_cleaning_is_aborted_after_the
 async def test_a_cleaned_segment_is_deleted_if_its_session_ends_after_the_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with cluster(tmp_path, url_of(tmp_path), 1, EAGER) as (one,):
+    async with cluster(tmp_path, url_of(tmp_path), 1, RESTLESS) as (one,):
         is_closed, pack, turn_of = False, Uploads.pack, Uploads.turn_of
 
         async def pack_and_close(self: Uploads, parts: Sequence[Part]) -> list[SegmentRow]:
