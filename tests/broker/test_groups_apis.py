@@ -493,8 +493,9 @@ def test_find_coordinator(version: int) -> None:
                 assert (first.key, other.key, again) == ("k", "l", first)
 
         if version >= 4:
+            too_many = FindCoordinatorRequest(coordinator_keys=1_000_000 * [""])
             with pytest.raises(CloseConnection):
-                await ask(bench, FindCoordinatorRequest(coordinator_keys=1_000_000 * [""]), version)
+                await ask(bench, too_many, version)
 
     run(body)
 
