@@ -84,7 +84,11 @@ SOURCES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    text = path.read_text()
+    try:
+        return ast.parse(text)
+    except SystemError:  # before Python 3.11.8, now and then without a reason (gh-106905)
+        return ast.parse(text)
 
 
 def _name(path: Path) -> str:

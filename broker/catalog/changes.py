@@ -119,8 +119,9 @@ def read(connection: Connection, after_revision: int) -> News:
     statements = CatalogStatements(connection)
     topic_ids = [bytes.fromhex(key) for key in keys.get(Kind.TOPIC, ())]
     owners = [_owner(key) for key in keys.get(Kind.CONFIG, ())]
+    topics = statements.topics_of(topic_ids)
     return News(
-        {one: statements.topic(one) for one in topic_ids},
+        {one: topics.get(one) for one in topic_ids},
         {one: statements.configs_of(one) for one in owners},
         statements.features() if Kind.FEATURE in keys else None,
         _security(connection, keys.get(Kind.SECURITY, ())),

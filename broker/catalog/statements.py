@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
+from typing import Any
 
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.registrations import unregister
@@ -12,7 +14,7 @@ from odradek.broker.catalog.segment_rows import remove_topics
 from odradek.broker.catalog.sessions import open_sessions
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
-from odradek.broker.metadata.statements import Statements
+from odradek.broker.metadata.statements import Statements, read_all, read_keyed
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.placement import choose_leaders
 
@@ -27,20 +29,20 @@ class CatalogStatements(Statements):
 
     def topics(self) -> tuple[TopicRecord, ...]:
         """Return all topics with the leaders of their partitions."""
-        leaders: defaultdict[bytes, list[Leader]] = defaultdict(list)
-        for row in self._connection.execute(_LEADERS + " ORDER BY number"):
-            leaders[bytes(row[0])].append(_leader(*row))
+        leaders = _by_topic(
+            read_all(self._connection, _LEADERS, ("topic_id", "number"), (b"", -1))
+        )
         return tuple(
-            replace(one, leaders=tuple(leaders[one.topic_id])) for one in super().topics()
+            replace(one, leaders=tuple(leaders[one.topic_id])) for one in self._read_topics()
         )
 
-    def topic(self, topic_id: bytes) -> TopicRecord | None:
-        """Return the topic of an id with its leaders, None when there is none."""
-        record = super().topic(topic_id)
-        rows = self._connection.execute(
-            _LEADERS + " WHERE topic_id = ? ORDER BY number", (topic_id,)
-        )
-        return record and replace(record, leaders=tuple(_leader(*row) for row in rows))
+    def topics_of(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicRecord]:
+        """Return the topics that there are of some ids, with their leaders."""
+        found = super().topics_of(topic_ids)
+        counts = {key: one.partition_count for key, one in found.items()}
+        rows = read_keyed(self._connection, _LEADERS, "topic_id", counts)
+        leaders = _by_topic(sorted(rows, key=itemgetter(1)))
+        return {key: replace(one, leaders=tuple(leaders[key])) for key, one in found.items()}
 
     def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
         """Add topics, each with its settings and leaders."""
@@ -127,12 +129,17 @@ class CatalogStatements(Statements):
         """
         alive = [one.member for one in open_sessions(self._connection)]
         members = [one for one in alive if one.node_id != node_id]
-        rows = self._connection.execute(
-            "SELECT topic_id, number, leader FROM partition WHERE host = ?", (ANY_HOST,)
+        orphans = self._connection.execute(
+            "SELECT topic_id, number FROM partition WHERE leader = ? AND host = ?",
+            (node_id, ANY_HOST),
         )
-        orphans = [(topic_id, number) for topic_id, number, leader in rows if leader == node_id]
         if members:
-            led = Counter(leader for _, _, leader in rows)
+            led = dict(
+                self._connection.execute(
+                    "SELECT leader, count(*) FROM partition WHERE host = ? GROUP BY leader",
+                    (ANY_HOST,),
+                )
+            )
             leaders = choose_leaders(members, led, len(orphans), is_shared=True)
             chosen = [(one.node_id, one.node_id) for one in leaders]
         else:
@@ -192,15 +199,16 @@ class CatalogStatements(Statements):
         )
 
 
-def _leader(
-    topic_id: bytes,
-    number: int,
-    node_id: int,
-    epoch: int,
-    host: str,
-    replica: int,
-    is_made: int,
-    target: int,
-    move: int,
-) -> Leader:
-    return Leader(node_id, epoch, host, replica, bool(is_made), target, move)
+def _by_topic(rows: Iterable[tuple[Any, ...]]) -> defaultdict[bytes, list[Leader]]:
+    """Return the leaders of each topic; equal ones are one object, since there may be millions."""
+    by_topic: defaultdict[bytes, list[Leader]] = defaultdict(list)
+    known: dict[tuple[Any, ...], Leader] = {}
+    for topic_id, _, *columns in rows:
+        key = tuple(columns)
+        leader = known.get(key)
+        if leader is None:
+            node_id, epoch, host, replica, is_made, target, move = key
+            leader = Leader(node_id, epoch, host, replica, bool(is_made), target, move)
+            known[key] = leader
+        by_topic[bytes(topic_id)].append(leader)
+    return by_topic

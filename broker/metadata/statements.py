@@ -5,7 +5,7 @@ They are written in the SQL that SQLite and PostgreSQL share, with "?" for each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.broker.metadata.store import (
@@ -19,6 +19,10 @@ from odradek.broker.metadata.store import (
 )
 
 Value = str | int | bytes | None
+# A statement returns about so many rows at most. With a million at once, a database would end the
+# statement, or the transaction that rests while they are looked at.
+ROWS_MAX = 20_000
+_KEYS_MAX = 1_000
 _TOPICS = (
     "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting, made_count"
     " FROM topic"
@@ -34,6 +38,38 @@ class Connection(Protocol):
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
         """Run a statement once for each row of values."""
+
+
+def read_all(
+    connection: Connection, query: str, key: Sequence[str], begin: Sequence[Value]
+) -> Iterator[tuple[Any, ...]]:
+    """Iterate over all rows that follow `begin` in the order of a key, a number of rows at once.
+
+    The columns of the key are the first ones that the query names; it has no conditions.
+    """
+    columns, marks = ", ".join(key), ", ".join("?" * len(key))
+    page = f"{query} WHERE ({columns}) > ({marks}) ORDER BY {columns} LIMIT ?"
+    while rows := connection.execute(page, (*begin, ROWS_MAX)):
+        yield from rows
+        begin = rows[-1][: len(key)]
+
+
+def read_keyed(
+    connection: Connection, query: str, column: str, keys: Mapping[bytes, int]
+) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the rows that have one of many values in a column.
+
+    `keys` has about how many rows each value has; the query has no conditions.
+    """
+    some: list[bytes] = []
+    count = 0
+    for key, rows in (*keys.items(), (b"", ROWS_MAX)):
+        if some and (count + rows > ROWS_MAX or len(some) == _KEYS_MAX):
+            marks = ", ".join("?" * len(some))
+            yield from connection.execute(f"{query} WHERE {column} IN ({marks})", some)
+            some, count = [], 0
+        some.append(key)
+        count += rows
 
 
 class Statements:
@@ -65,24 +101,22 @@ class Statements:
 
     def topics(self) -> tuple[TopicRecord, ...]:
         """Return all topics, in the order of their names."""
-        return self._topics(self._connection.execute(_TOPICS + " ORDER BY name"))
+        return tuple(self._read_topics())
 
-    def topic(self, topic_id: bytes) -> TopicRecord | None:
-        """Return the topic of an id, None when there is none."""
-        found = self._topics(self._connection.execute(_TOPICS + " WHERE id = ?", (topic_id,)))
-        return found[0] if found else None
+    def topics_of(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicRecord]:
+        """Return the topics that there are of some ids."""
+        rows = read_keyed(self._connection, _TOPICS, "id", dict.fromkeys(topic_ids, 1))
+        return {one.topic_id: one for one in map(_topic, rows)}
 
-    def _topics(self, rows: Iterable[tuple[Any, ...]]) -> tuple[TopicRecord, ...]:
-        return tuple(
-            TopicRecord(name, bytes(topic_id), count, replicas, created_ms, bool(doomed), made)
-            for name, topic_id, count, replicas, created_ms, doomed, made in rows
-        )
+    def _read_topics(self) -> Iterator[TopicRecord]:
+        return map(_topic, read_all(self._connection, _TOPICS, ("name",), ("",)))
 
     def configs(self) -> dict[Resource, dict[str, str]]:
         """Return all settings, by their owner."""
         configs: dict[Resource, dict[str, str]] = {}
-        for kind, name, key, value in self._connection.execute(_CONFIGS + " ORDER BY name"):
-            configs.setdefault(Resource(ResourceType(kind), name), {})[key] = value
+        key = "resource_type", "resource_name", "name"
+        for kind, owner, name, value in read_all(self._connection, _CONFIGS, key, (-1, "", "")):
+            configs.setdefault(Resource(ResourceType(kind), owner), {})[name] = value
         return configs
 
     def configs_of(self, owner: Resource) -> dict[str, str]:
@@ -220,3 +254,10 @@ class Statements:
         )
         assert isinstance(next_id, int)
         return next_id - count
+
+
+def _topic(row: tuple[Any, ...]) -> TopicRecord:
+    name, topic_id, count, replicas, created_ms, is_deleting, made = row
+    return TopicRecord(
+        name, bytes(topic_id), count, replicas, created_ms, bool(is_deleting), made
+    )
