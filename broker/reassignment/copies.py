@@ -110,7 +110,7 @@ class Copies:
         self._starting = start_task("look for copies", self._start())
 
     async def _start(self) -> None:
-        for home in list(self._partitions.directories):
+        for home in list(self._partitions.local_directories):
             try:
                 for found in await asyncio.to_thread(find_copies, self._fs, home):
                     if self._is_useless(found.topic_id, found.key[1]):
@@ -301,7 +301,7 @@ class Copies:
     async def _resume(self, move: _Move, topic: Topic) -> CopiedLog | None:
         """Continue the copy that the last stop interrupted, if there is one."""
         identity = LogIdentity(topic.name, move.number, topic.topic_id)
-        for home in list(self._partitions.directories):
+        for home in list(self._partitions.local_directories):
             resumed = await self._in_thread(
                 move, resume_copy,
                 self._fs, home, identity, self._owner(move), topic.config, self._now_ms(),
@@ -318,7 +318,7 @@ class Copies:
         """Begin a copy instead of those that there are; it starts where the first batch does."""
         if records:
             start_offset = min(start_offset, read_stored_header(records).base_offset)
-        homes, move.copy = list(self._partitions.directories), None
+        homes, move.copy = list(self._partitions.local_directories), None
         home = min(homes, key=lambda one: len(one.logs))
         identity = LogIdentity(topic.name, move.number, topic.topic_id)
         await self._in_thread(move, discard_copies, self._fs, homes, identity)

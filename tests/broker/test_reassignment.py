@@ -27,7 +27,7 @@ from tests.broker.live import append, batch, create, on_uvloop, until
 from tests.broker.test_handovers import two_workers
 
 
-def values(path: Path, url: str, number: int) -> dict[str, str]:
+def values(path: Path, url: str, number: int, **more: str) -> dict[str, str]:
     return {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "metrics.listener": "",
@@ -35,23 +35,26 @@ def values(path: Path, url: str, number: int) -> dict[str, str]:
         "node.id": str(number),
         "odradek.catalog.url": url,
         "offsets.topic.num.partitions": "1",
+        **{name.replace("_", "."): value for name, value in more.items()},
     }
 
 
-async def start(path: Path, url: str, number: int) -> Broker:
-    layer = Layer(Source.STATIC_BROKER, values(path, url, number))
+async def start(path: Path, url: str, number: int, **more: str) -> Broker:
+    layer = Layer(Source.STATIC_BROKER, values(path, url, number, **more))
     broker = Broker(layer, RealFileSystem(), SystemClock())
     await broker.start()
     return broker
 
 
 @asynccontextmanager
-async def hosts(path: Path, url: str, count: int = 2) -> AsyncIterator[list[Broker]]:
+async def hosts(
+    path: Path, url: str, count: int = 2, **more: str
+) -> AsyncIterator[list[Broker]]:
     """Run brokers in this process, each with log directories of its own."""
     async with AsyncExitStack() as stack:
         brokers = []
         for number in range(1, count + 1):
-            broker = await start(path, url, number)
+            broker = await start(path, url, number, **more)
             stack.push_async_callback(broker.stop)
             brokers.append(broker)
         await until(lambda: all(len(one.brokers) == count for one in brokers))
@@ -98,6 +101,25 @@ async def test_moves_a_log_to_another_host(tmp_path: Path, catalog_url: str) -> 
         moved = await moved_to(new, log)
         assert [one.base_offset for one, _ in moved.batches(0)] == list(range(100))
         await until(lambda: not log.directory.exists())
+
+
+@on_uvloop
+async def test_a_local_log_never_moves_into_the_cache_of_shared_ones(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    settings = {"odradek_object_store_url": f"file://{bucket}", "odradek_storage": "local"}
+    async with hosts(tmp_path, catalog_url, 2, **settings) as brokers:
+        await create(brokers[0], "others", 2)
+        old, new, log = await led(brokers)
+        append(log, batch(b"one"))
+        # The directory of logs has more of them than the cache.
+        await until(lambda: sum(not one.is_shared for one in new.logs()) == 1)
+        await assign(old, log, new.node_id)
+        moved = await moved_to(new, log)
+        assert moved.directory.parent == tmp_path / f"data-{new.node_id}"
+        assert offsets(moved) == [0]
 
 
 async def assign(old: Broker, log: Log, node_id: int) -> None:
