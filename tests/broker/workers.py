@@ -16,6 +16,11 @@ from tests.support.waiting import wait_until
 _STARTED = re.compile(r"started a worker broker=(\d+) pid=(\d+)")
 
 
+def pids_of_workers(log: str) -> Mapping[int, int]:
+    """Return the processes of workers by node id, the last ones that a supervisor has started."""
+    return {int(one): int(pid) for one, pid in _STARTED.findall(log)}
+
+
 @dataclass
 class Workers(OdradekProcess):
     """Several brokers of one machine. `kill` ends one worker, `start` a supervisor if needed."""
@@ -38,8 +43,7 @@ class Workers(OdradekProcess):
 
     def pid_of(self, node_id: int) -> int:
         """Return the process of a worker, the last one that was started."""
-        found = [pid for one, pid in self._started() if one == node_id]
-        return found[-1]
+        return pids_of_workers(self.log_text())[node_id]
 
     def send(self, node_id: int, number: signal.Signals) -> None:
         """Send a signal to a worker."""
@@ -60,9 +64,6 @@ class Workers(OdradekProcess):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-
-    def _started(self) -> list[tuple[int, int]]:
-        return [(int(one), int(pid)) for one, pid in _STARTED.findall(self.log_text())]
 
 
 def workers(directory: Path, count: int = 2, settings: Mapping[str, str] | None = None) -> Workers:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.histories.report import write_page
 from tests.siege.course import Siege
-from tests.siege.stage import former_code, running
+from tests.siege.stage import Plan, former_code, running
 
 _REPORT = Path("artifacts/siege.html")
 
@@ -28,16 +28,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--brokers", type=int, choices=range(3, 6), default=3)
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--report", type=Path, default=_REPORT, metavar="FILE")
     given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
+    plan = Plan.drawn(given.seed, given.brokers)
+    print(f"seed {given.seed}: {plan}", flush=True)
     with ExitStack() as stack:
         folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         former = stack.enter_context(former_code(folder))
-        stage = stack.enter_context(running(folder, given.brokers, former))
+        stage = stack.enter_context(running(folder, plan, former))
         report = Siege(stage, given.seed).run(given.minutes * 60)
     history = report.history
     print(f"{len(history.appends):,} records written, {len(history.reads):,} read")

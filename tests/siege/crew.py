@@ -42,12 +42,12 @@ class Crew:
         folder: Path,
         bootstrap: str,
         seed: int,
-        counts: Mapping[str, int],
+        words: Mapping[str, str],
         note: Callable[[str], None],
     ) -> None:
-        """Files go to `folder`; `counts` has the partitions of topics; problems are noted."""
+        """Files go to `folder`; `words` has topics as arguments; problems are noted."""
         self._folder, self._bootstrap, self._seed = folder, bootstrap, seed
-        self._counts, self._note = counts, note
+        self._words, self._note = words, note
         self._clients: dict[str, tuple[Load, subprocess.Popen[bytes]]] = {}
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch)
@@ -95,7 +95,7 @@ class Crew:
             command = [*java([*_JAVA_FLAGS, *QUICK_START]), str(_JAVA_CLIENT)]
         history = self._folder / f"{name}.jsonl"
         command += [load.kind, name, self._bootstrap, str(history), str(self._seed)]
-        command += [f"{topic}:{self._counts[topic]}" for topic in load.topics]
+        command += [self._words[topic] for topic in load.topics]
         with self._log(name).open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=output, stderr=output

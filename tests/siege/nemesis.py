@@ -6,6 +6,7 @@ Troubles of two brokers may overlap; those of the catalog and the bucket come on
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from functools import partial
 
 from bench.processes import ROOT
 from tests.histories.recording import Recorder
+from tests.siege.brokers import LEASE_S, Broker
 from tests.siege.proxies import ANSWERS, REQUESTS
 from tests.siege.shifted import write_offset
-from tests.siege.stage import LEASE_S, Broker, Stage
+from tests.siege.stage import Stage
 
 _REST_MAX_S = 4.0
 _SHORT_S, _LONG_S = LEASE_S / 3, LEASE_S * 2
@@ -23,7 +25,11 @@ _JUMP_MS = 60_000
 _SLOW_S = 0.3
 # No more brokers are in trouble at once.
 _TROUBLED_MAX = 2
+_OF_SERVERS_SHARE = 0.15
 _START_AGAIN_MAX_S = 2.0
+_WIPED_SHARE = 0.7
+# A worker is killed, stopped, or stands still until its supervisor kills it.
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 
 
 class Nemesis:
@@ -35,10 +41,11 @@ class Nemesis:
         self._has_failed_over = False
         self._over = threading.Event()
         self._busy: set[int] = set()
+        self._turns = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
 
-    def of_brokers(self) -> dict[Callable[[Broker, random.Random], None], int]:
+    def of_broker(self, broker: Broker) -> dict[Callable[[Broker, random.Random], None], int]:
         """Return the troubles of a broker, and their weights."""
         return {
             self.kill: 5,
@@ -50,6 +57,7 @@ class Nemesis:
             self.lose_answers: 5,
             self.reset: 2,
             self.slow_bucket: 1,
+            self.lose_worker: 6 if broker.workers > 1 else 0,
         }
 
     def of_servers(self) -> dict[Callable[[random.Random], None], int]:
@@ -57,21 +65,22 @@ class Nemesis:
         return {self.restart_catalog: 2, self.kill_bucket: 2, self.fail_over: 1}
 
     def run(self, seconds: float) -> None:
-        """Trouble the cluster for some seconds."""
+        """Trouble the cluster for some seconds.
+
+        The seed draws each trouble and its broker, whatever the former ones take: each waits for
+        its turn.
+        """
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s and not self._over.wait(
-            self._chance.random() * _REST_MAX_S
-        ):
+        while not self._over.wait(self._chance.random() * _REST_MAX_S):
             chance = random.Random(self._chance.getrandbits(32))
-            if chance.random() < 0.15:
+            if time.monotonic() > end_s:
+                break
+            if chance.random() < _OF_SERVERS_SHARE:
                 servers = self.of_servers()
                 (trouble,) = chance.choices(list(servers), list(servers.values()))
                 self._note(trouble.__name__, -1, partial(trouble, chance))
-                continue
-            free = [one for one in self._stage.brokers if one.node_id not in self._busy]
-            if len(self._stage.brokers) - len(free) >= _TROUBLED_MAX:
-                continue
-            self._trouble(chance.choice(free), chance)
+            else:
+                self._trouble(chance.choice(self._stage.brokers), chance)
         for thread in self._threads:
             thread.join()
         self._stage.heal()
@@ -79,16 +88,22 @@ class Nemesis:
             raise self._errors[0]
 
     def _trouble(self, broker: Broker, chance: random.Random) -> None:
-        """Trouble a broker in a thread of its own."""
-        kinds = self.of_brokers()
+        """Trouble a broker in a thread of its own, once its turn has come."""
+        kinds = self.of_broker(broker)
         (trouble,) = chance.choices(list(kinds), list(kinds.values()))
-        self._busy.add(broker.node_id)
+        with self._turns:
+            self._turns.wait_for(
+                lambda: broker.node_id not in self._busy and len(self._busy) < _TROUBLED_MAX
+            )
+            self._busy.add(broker.node_id)
 
         def run() -> None:
             try:
                 self._note(trouble.__name__, broker.node_id, partial(trouble, broker, chance))
             finally:
-                self._busy.discard(broker.node_id)
+                with self._turns:
+                    self._busy.discard(broker.node_id)
+                    self._turns.notify()
 
         thread = threading.Thread(target=run)
         self._threads.append(thread)
@@ -108,7 +123,8 @@ class Nemesis:
     def kill(self, broker: Broker, chance: random.Random) -> None:
         """Kill a broker, often with its disk, and start it again, with the present code."""
         broker.kill()
-        if chance.random() < 0.5:
+        keeps_disk = broker.node_id in self._stage.plan.keepers
+        if not keeps_disk and chance.random() < _WIPED_SHARE:
             broker.wipe()
         self._start_again(broker, chance)
 
@@ -168,6 +184,10 @@ class Nemesis:
         broker.bucket.slow(_SLOW_S)
         self._over.wait(chance.random() * _LONG_S)
         broker.bucket.heal()
+
+    def lose_worker(self, broker: Broker, chance: random.Random) -> None:
+        """Lose one worker of a machine; its supervisor starts it again."""
+        broker.signal_worker(chance.choice(broker.node_ids), chance.choice(_SIGNALS))
 
     # --- of servers ----------------------------------------------------------------------------
 

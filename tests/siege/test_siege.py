@@ -8,7 +8,7 @@ import pytest
 
 from bench.processes import NotInstalled
 from tests.siege.course import Siege
-from tests.siege.stage import running
+from tests.siege.stage import Plan, running
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(900)]
 
@@ -17,7 +17,7 @@ SEED, SECONDS = 1, 120.0
 
 def test_a_besieged_cluster_keeps_its_promises(tmp_path: Path) -> None:
     try:
-        with running(tmp_path, 3) as stage:
+        with running(tmp_path, Plan.drawn(SEED, 3)) as stage:
             report = Siege(stage, SEED).run(SECONDS)
     except NotInstalled as missing:
         pytest.skip(str(missing))

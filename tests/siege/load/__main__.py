@@ -1,8 +1,9 @@
 """A client of a siege as a process of its own; it ends after its standard input has.
 
-    python -m tests.siege.load KIND NAME BOOTSTRAP FILE SEED TOPIC:PARTITIONS ...
+    python -m tests.siege.load KIND NAME BOOTSTRAP FILE SEED TOPIC:PARTITIONS[:BROKER,...] ...
 
-FILE gets its part of the history. A topic whose name has "table" in it is compacted.
+FILE gets its part of the history. A topic whose name has "table" in it is compacted; with brokers,
+only these ever lead it.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ KINDS: Mapping[str, Callable[[Client], None]] = {
 def main() -> None:
     """Run a client."""
     kind, name, bootstrap, file, seed, *topics = sys.argv[1:]
-    counts = [one.rsplit(":", 1) for one in topics]
-    places = [(topic, number) for topic, count in counts for number in range(int(count))]
+    places, homes = [], {}
+    for one in topics:
+        topic, count, *only = one.split(":")
+        places += [(topic, number) for number in range(int(count))]
+        if only:
+            homes[topic] = [int(node_id) for node_id in only[0].split(",")]
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     recorder, source = Recorder(Path(file)), random.Random(f"{seed} {name}")
-    KINDS[kind](Client(name, bootstrap, places, recorder, source, over))
+    KINDS[kind](Client(name, bootstrap, places, recorder, source, over, homes))
     recorder.close()
 
 

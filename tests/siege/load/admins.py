@@ -80,15 +80,16 @@ class Administrator:
 
     def _move(self) -> None:
         """Let another broker lead a partition."""
-        brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
-        topic, number = self._client.source.choice(self._client.places)
+        client, brokers = self._client, self._admin.list_topics(timeout=_TIMEOUT_S).brokers
+        topic, number = client.source.choice(client.places)
+        homes = client.homes.get(topic, sorted(brokers))
         wanted = ReassignablePartition(
-            partition_index=number, replicas=[self._client.source.choice(sorted(brokers))]
+            partition_index=number, replicas=[client.source.choice(homes)]
         )
         request = AlterPartitionReassignmentsRequest(
             topics=[ReassignableTopic(name=topic, partitions=[wanted])]
         )
-        asked = brokers[self._client.source.choice(sorted(brokers))]
+        asked = brokers[client.source.choice(sorted(brokers))]
         with Peer(asked.port) as peer:
             peer.socket.settimeout(_TIMEOUT_S)
             peer.ask(request, 1)

@@ -6,8 +6,8 @@ import faulthandler
 import os
 import random
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
@@ -39,6 +39,8 @@ class Client:
     recorder: Recorder
     source: random.Random
     over: threading.Event
+    # The brokers that may lead a topic, where not all may.
+    homes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def is_over(self, wait_s: float = 0.0) -> bool:
         """Return whether the load is over, perhaps after a while; show that the client lives.
