@@ -270,7 +270,7 @@ def delete_more(history: History, source: random.Random) -> tuple[int, ...] | No
 
 def lower_watermark(history: History, source: random.Random) -> tuple[int, ...] | None:
     """A high watermark goes back within an epoch."""
-    one = _draw(source, (one for one in history.watermarks if one.offset))
+    one = _draw(source, (one for one in history.watermarks if one.offset and one.epoch >= 0))
     if one is None:
         return None
     history.add(Watermark("other", one.place, one.epoch, one.offset - 1))
@@ -279,13 +279,30 @@ def lower_watermark(history: History, source: random.Random) -> tuple[int, ...] 
 
 def lower_across_epochs(history: History, source: random.Random) -> tuple[int, ...] | None:
     """The high watermark of a shared topic is lower in a later epoch."""
-    of = [one for one in history.watermarks if one.place == SHARED and one.offset]
+    of = [
+        one
+        for one in history.watermarks
+        if one.place == SHARED and one.offset and one.epoch >= 0
+    ]
     one = _draw(source, of)
     if one is None:
         return None
     later = max(one.epoch for one in of) + 1
     history.add(Watermark("other", SHARED, later, one.offset - 1))
     return (one.offset - 1,)
+
+
+def lower_for_reader(history: History, source: random.Random) -> tuple[int, ...] | None:
+    """A reader that knows no epochs finds a lower high watermark of a shared topic."""
+    found = _draw(source, (
+        one
+        for one in history.watermarks
+        if one.place == SHARED and one.offset and one.epoch < 0
+    ))  # fmt: skip
+    if found is None:
+        return None
+    history.add(Watermark(found.client, SHARED, -1, found.offset - 1))
+    return (found.offset - 1,)
 
 
 def _answered(history: History) -> list[OffsetCommit]:
@@ -379,6 +396,7 @@ DAMAGES: dict[Damage, str] = {
     delete_more: "start",
     lower_watermark: "watermark",
     lower_across_epochs: "watermark",
+    lower_for_reader: "watermark",
     take_back_commit: "group",
     find_uncommitted: "group",
     commit_beyond: "group",

@@ -63,7 +63,8 @@ effect; "unknown" says no more than a missing end. Members with a * may be left 
   are left out if `committed`. Markers and batches without records have no entry.
 - A `read` gives the records of one answer; `log_start` is left out if a follower gave it.
   A `high_watermark` counts together with `epoch`, that of the leader as the reader knows it, and
-  with `node`, the broker, where it is not the leader.
+  with `node`, the broker, where it is not the leader. Without an epoch it is compared with those
+  of the same client alone, which then must not go back to a former leader.
 - A `scan` reads a partition from its log start to its end: `log_end` is the offset at which the
   reader found no more, having asked after all records before it. One with `final` is made once all
   others have ended, both with and without `committed`, and no transaction is open.

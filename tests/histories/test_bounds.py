@@ -47,9 +47,9 @@ def found(events: Sequence[Event], topic: Topic = LOCAL, **ends: Any) -> list[st
 
 
 def watermark(
-    offset: int, epoch: int, at: int, done_at: int, node_id: int = -1
+    offset: int, epoch: int, at: int, done_at: int, node_id: int = -1, client: str = "r"
 ) -> Watermark:
-    return Watermark("r", HERE, epoch, offset, node_id, at=at, done_at=done_at)
+    return Watermark(client, HERE, epoch, offset, node_id, at=at, done_at=done_at)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,12 @@ def watermark(
         (watermark(5, 1, 1, 2), watermark(4, 0, 3, 4), 0, 0),
         # It cannot have gone on when the next epoch had begun.
         (watermark(5, 1, 1, 2), watermark(6, 0, 3, 4), 0, 1),
-        (watermark(5, -1, 1, 2), watermark(4, -1, 3, 4), 0, 0),
+        # A reader without epochs reads on from leader to leader; another one may be behind it.
+        (watermark(5, -1, 1, 2), watermark(4, -1, 3, 4), 0, 1),
+        (watermark(5, -1, 1, 2), watermark(5, -1, 3, 4), 0, 0),
+        (watermark(5, -1, 1, 3), watermark(4, -1, 2, 4), 0, 0),
+        (watermark(5, -1, 1, 2), watermark(4, -1, 3, 4, client="s"), 0, 0),
+        (watermark(5, -1, 1, 2, node_id=2), watermark(4, -1, 3, 4, node_id=2), 0, 0),
         # A broker near the reader hears later of it.
         (watermark(5, 0, 1, 2), watermark(4, 0, 3, 4, node_id=2), 0, 0),
         (watermark(5, 0, 1, 2, node_id=2), watermark(4, 0, 3, 4, node_id=2), 1, 1),

@@ -119,12 +119,18 @@ def find_lowered_watermarks(history: History) -> Iterator[Problem]:
 
     Within an epoch one broker never gives a lower one to a request that came after an answer.
     Across epochs, a topic that keeps reads begins where the epochs before have ended: their
-    leaders commit nothing any more. Of unknown epochs nothing is known.
+    leaders commit nothing any more. Of unknown epochs, such a topic never gives a lower one to
+    the same reader, which reads on from one leader to the next and never goes back to a former.
     """
     by_epoch: defaultdict[tuple[Place, int], list[Watermark]] = defaultdict(list)
+    by_reader: defaultdict[tuple[Place, str], list[Watermark]] = defaultdict(list)
     for one in history.watermarks:
         if one.epoch >= 0:
             by_epoch[one.place, one.epoch].append(one)
+        elif one.node_id < 0 and history.topic(one.place).keeps_reads:
+            by_reader[one.place, one.client].append(one)
+    for some in by_reader.values():
+        yield from _lowered_within(some)
     highest: dict[Place, Watermark] = {}
     for (place, _), some in sorted(by_epoch.items(), key=lambda item: item[0]):
         yield from _lowered_within(some)
@@ -156,8 +162,9 @@ def _lowered_within(some: list[Watermark]) -> Iterator[Problem]:
 
 
 def _fall(high: Watermark, low: Watermark) -> Problem:
-    said = (
-        f"{low.place}: {high.client} found {high.offset} in epoch {high.epoch}, then "
-        f"{low.client} {low.offset} in epoch {low.epoch}"
+    first, then = (
+        f"{one.client} found {one.offset}" + (f" in epoch {one.epoch}" if one.epoch >= 0 else "")
+        for one in (high, low)
     )
+    said = f"{low.place}: {first}, then {then}"
     return Problem("watermark", said, low.place, (high.offset, low.offset), (high, low))

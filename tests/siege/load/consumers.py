@@ -64,14 +64,22 @@ def entry_of(message: Message) -> list[object]:
     return [message.offset(), -1 if epoch is None else epoch, name_of(message)]
 
 
-def note_reads(client: Client, messages: Sequence[Message], *, is_committed: bool) -> None:
-    """Note the records that a client has read."""
+def note_reads(
+    client: Client, consumer: Consumer, messages: Sequence[Message], *, is_committed: bool
+) -> None:
+    """Note the records that a client has read, and the high watermarks of its last answers."""
     records: defaultdict[Place, list[object]] = defaultdict(list)
     for one in messages:
         records[place_of(one)].append(entry_of(one))
     for (topic, number), some in records.items():
         begun = client.begin("read", topic=topic, partition=number, committed=is_committed)
-        client.end(begun, records=some)
+        client.end(begun, records=some, **_watermark(consumer, (topic, number)))
+
+
+def _watermark(consumer: Consumer, place: Place) -> dict[str, object]:
+    """Return the high watermark of the last answer; librdkafka keeps it from leader to leader."""
+    _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+    return {"high_watermark": high} if high >= 0 else {}
 
 
 def _is_record(client: Client, message: Message | None) -> bool:
@@ -101,7 +109,7 @@ def read(client: Client, *, is_committed: bool) -> None:
     while not client.is_over():
         found = consumer.consume(_BATCH, _POLL_S)
         some = [one for one in found if _is_record(client, one)]
-        note_reads(client, some, is_committed=is_committed)
+        note_reads(client, consumer, some, is_committed=is_committed)
     consumer.close()
 
 
@@ -124,7 +132,6 @@ def scan(
     )
     consumer = _consumer(client, is_committed=leaves_out, enable_partition_eof=True)
     try:
-        start, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), patience_s)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
         records = []
         while (message := consumer.poll(patience_s)) is not None:
@@ -132,6 +139,10 @@ def scan(
             if error is None:
                 records.append(entry_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
+                # Asked for last: retention may have taken records that the scan has missed.
+                start, _ = consumer.get_watermark_offsets(
+                    TopicPartition(topic, number), patience_s
+                )
                 client.end(begun, records=records, log_start=start, log_end=message.offset())
                 return True
     except KafkaException:
@@ -173,7 +184,7 @@ class Member:
         """Read some records."""
         found = self.consumer.consume(_BATCH, _POLL_S)
         some = [one for one in found if _is_record(self.client, one)]
-        note_reads(self.client, some, is_committed=True)
+        note_reads(self.client, self.consumer, some, is_committed=True)
         return some
 
     def run(self) -> None:
