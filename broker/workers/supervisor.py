@@ -123,7 +123,8 @@ class Supervisor:
             self._start(child)
         while not (self._is_stopping and all(not one.pid for one in self._children)):
             info = signal.sigtimedwait(_SIGNALS, _TICK_S)
-            if info is not None:
+            # After SIGCONT, CPython may return a number that nobody has sent instead of None.
+            if info is not None and info.si_signo in _SIGNALS:
                 self._take(info.si_signo)
             self._reap()
             self._look_for_silent()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,16 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Workers]]:
     for one in made:
         if one.process is not None:
             one.stop()
+
+
+def test_a_supervisor_that_stood_still_goes_on(start: Callable[..., Workers]) -> None:
+    one = start()
+    assert one.process is not None
+    one.process.send_signal(signal.SIGSTOP)
+    still_until_s = time.monotonic() + 0.5  # beyond its wait for a signal
+    wait_until(lambda: time.monotonic() > still_until_s, "it has stood still")
+    one.process.send_signal(signal.SIGCONT)
+    one.kill()  # it starts another worker
 
 
 def leaders(broker: Workers, topic: str) -> dict[int, int]:
