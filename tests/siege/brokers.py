@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.processes import OdradekProcess, free_port
 from tests.broker.workers import pids_of_workers
+from tests.siege.disks import Disk
 from tests.siege.proxies import Way, Ways
 from tests.siege.shifted import write_offset
 
@@ -68,10 +69,9 @@ def _listeners(clients: int, between: int) -> str:
 class Broker(OdradekProcess):
     """A broker of the siege, or workers of one machine, which share all but their doors."""
 
-    def __init__(
-        self, folder: Path, node_id: int, workers: int, ways: Ways, root: Path
-    ) -> None:
+    def __init__(self, folder: Path, node_id: int, workers: int, ways: Ways, root: Path) -> None:
         self.node_id, self.workers = node_id, workers
+        self.disk: Disk | None = None
         self.clock_file = folder / f"clock-{node_id}"
         super().__init__(
             folder / f"broker-{node_id}",
@@ -145,11 +145,15 @@ class Broker(OdradekProcess):
             try:
                 self.start()
             except RuntimeError:
-                last = self.log_text().splitlines()[-1]
+                last = self.last_line()
                 if time.monotonic() > end_s or not any(one in last for one in _PASSING):
                     raise RuntimeError(f"broker {self.node_id}: {last}") from None
             else:
                 return
+
+    def last_line(self) -> str:
+        """Return the last line of its log."""
+        return self.log_text().splitlines()[-1]
 
     def wipe(self) -> None:
         """Remove the files of a broker that is down."""

@@ -15,13 +15,16 @@ from tests.histories.checks.problem import Problem
 from tests.histories.history import History
 from tests.histories.recording import Recorder, read_recordings
 from tests.siege.crew import Crew
+from tests.siege.jobs import Cleanings
 from tests.siege.load.client import Client
 from tests.siege.load.consumers import scan
 from tests.siege.nemesis import Nemesis
 from tests.siege.stage import Stage
-from tests.siege.topics import COPIES, LOADS, TOPICS
+from tests.siege.topics import COPIES, LOADS, TABLE, TOPICS
 
 _END_S = 120.0
+# The part of a siege before Spark cleans.
+_UNCLEANED_SHARE = 0.3
 _NAME = "siege"
 _TRANSACTIONAL = ("txn", "copier")
 
@@ -58,12 +61,16 @@ class Siege:
         """Besiege the cluster for some seconds; return what was found."""
         self._create_topics()
         nemesis = Nemesis(self._stage, self._seed, self._recorder)
+        cleanings = Cleanings(self._stage, self._recorder, self._note, TABLE)
         try:
             self._crew.start(LOADS)
+            cleanings.start(seconds * _UNCLEANED_SHARE)
             nemesis.run(seconds)
             self._crew.end()
+            cleanings.end()
         finally:
             self._crew.kill()
+            cleanings.kill()
         self._end_transactions()
         self._read_all()
         self._recorder.close()

@@ -23,6 +23,7 @@ _REST_MAX_S = 4.0
 _SHORT_S, _LONG_S = LEASE_S / 3, LEASE_S * 2
 _JUMP_MS = 60_000
 _SLOW_S = 0.3
+_REFUSED_SHARES = (0.1, 0.5, 1.0)
 # No more brokers are in trouble at once.
 _TROUBLED_MAX = 2
 _OF_SERVERS_SHARE = 0.15
@@ -30,6 +31,7 @@ _START_AGAIN_MAX_S = 2.0
 _WIPED_SHARE = 0.7
 # A worker is killed, stopped, or stands still until its supervisor kills it.
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+_OfBroker = Callable[[Broker, random.Random], None]
 
 
 class Nemesis:
@@ -45,7 +47,7 @@ class Nemesis:
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
 
-    def of_broker(self, broker: Broker) -> dict[Callable[[Broker, random.Random], None], int]:
+    def of_broker(self, broker: Broker) -> dict[_OfBroker, int]:
         """Return the troubles of a broker, and their weights."""
         return {
             self.kill: 5,
@@ -57,6 +59,8 @@ class Nemesis:
             self.lose_answers: 5,
             self.reset: 2,
             self.slow_bucket: 1,
+            self.refuse_requests: 3,
+            self.fill_disk: 3,
             self.lose_worker: 6 if broker.workers > 1 else 0,
         }
 
@@ -99,7 +103,9 @@ class Nemesis:
 
         def run() -> None:
             try:
-                self._note(trouble.__name__, broker.node_id, partial(trouble, broker, chance))
+                self._note(
+                    trouble.__name__, broker.node_id, lambda: self._begin(trouble, broker, chance)
+                )
             finally:
                 with self._turns:
                     self._busy.discard(broker.node_id)
@@ -108,6 +114,14 @@ class Nemesis:
         thread = threading.Thread(target=run)
         self._threads.append(thread)
         thread.start()
+
+    def _begin(self, trouble: _OfBroker, broker: Broker, chance: random.Random) -> None:
+        """Trouble a broker; before, note one that has ended by itself, and start it again."""
+        if not broker.is_up:
+            text = f"ended: broker {broker.node_id} by itself: {broker.last_line()}"
+            self._recorder.begin("problem", "nemesis", text=text)
+            self._start_again(broker, chance)
+        trouble(broker, chance)
 
     def _note(self, name: str, node_id: int, trouble: Callable[[], None]) -> None:
         begun = self._recorder.begin("disrupt", "nemesis", name=name, node=node_id)
@@ -184,6 +198,23 @@ class Nemesis:
         broker.bucket.slow(_SLOW_S)
         self._over.wait(chance.random() * _LONG_S)
         broker.bucket.heal()
+
+    def refuse_requests(self, broker: Broker, chance: random.Random) -> None:
+        """Let the bucket answer a share of the requests with 500 or 503."""
+        share, of_requests = chance.choice(_REFUSED_SHARES), chance.getrandbits(32)
+        broker.bucket.refuse(share, random.Random(of_requests))
+        self._over.wait(chance.random() * _LONG_S)
+        broker.bucket.heal()
+
+    def fill_disk(self, broker: Broker, chance: random.Random) -> None:
+        """Let the disk of a broker be full; a broker that ends by that is started again."""
+        if broker.disk is None:
+            return
+        broker.disk.fill()
+        self._over.wait(chance.random() * _LONG_S)
+        broker.disk.make_room()
+        if not broker.is_up:
+            self._start_again(broker, chance)
 
     def lose_worker(self, broker: Broker, chance: random.Random) -> None:
         """Lose one worker of a machine; its supervisor starts it again."""

@@ -3,19 +3,22 @@
 Each connection to the way's port is continued to its target. A way that is *cut* still takes
 connections, as a network does that loses packets: nothing passes, in one direction or in both,
 until it heals. Then what was held back goes on, as TCP would send it again, or all connections
-are reset, so that answers are lost for good.
+are reset, so that answers are lost for good. A way with HTTP may refuse a share of the requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from tests.siege.refusals import Exchange, Refusals
 
 _PIECE_BYTES = 1 << 16
 REQUESTS, ANSWERS = "requests", "answers"
@@ -54,6 +57,7 @@ class Way:
         for one in self._directions.values():
             one.heal()
         self._writers: set[StreamWriter] = set()
+        self._refusals: Refusals | None = None
 
     async def open(self) -> None:
         """Listen on a free port."""
@@ -71,6 +75,16 @@ class Way:
         answers.delay_s = delay_s
         self._loop.call_soon_threadsafe(answers.is_quick.clear)
 
+    def refuse(self, share: float, chance: random.Random) -> None:
+        """Let a share of the requests of HTTP fail by their status; reset all connections."""
+        refusals = Refusals(share, chance)
+
+        def begin() -> None:
+            self._refusals = refusals
+            self._abort()
+
+        self._loop.call_soon_threadsafe(begin)
+
     def reset(self) -> None:
         """Reset all connections."""
         self._loop.call_soon_threadsafe(self._abort)
@@ -84,6 +98,9 @@ class Way:
             self._abort()
         for one in self._directions.values():
             one.heal()
+        if self._refusals is not None:
+            self._refusals.share = 0.0
+            self._refusals = None
 
     def _abort(self) -> None:
         for writer in self._writers:
@@ -99,10 +116,16 @@ class Way:
             _reset(writer)
             return
         self._writers.add(onward)
-        both = [
-            asyncio.ensure_future(self._pass(reader, onward, self._directions[REQUESTS])),
-            asyncio.ensure_future(self._pass(there, writer, self._directions[ANSWERS])),
-        ]
+        requests, answers = self._directions[REQUESTS], self._directions[ANSWERS]
+        if self._refusals is None:
+            passing = self._pass(reader, onward, requests), self._pass(there, writer, answers)
+        else:
+            exchange = Exchange(self._refusals)
+            passing = (
+                exchange.pass_requests(reader, onward, writer, requests.delay),
+                exchange.pass_answers(there, writer, answers.delay),
+            )
+        both = [asyncio.ensure_future(one) for one in passing]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:

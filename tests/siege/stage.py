@@ -7,6 +7,7 @@ brokers. So each may be cut off from each of them alone.
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,8 @@ from bench.servers import postgresql, s3_server
 from bench.servers.postgresql import Postgresql
 from bench.servers.s3_server import S3Server
 from tests.siege.brokers import Broker
-from tests.siege.proxies import Ways
+from tests.siege.disks import mounted
+from tests.siege.proxies import Way, Ways
 from tests.siege.shifted import write_offset
 
 _WORKERS = 2
@@ -54,14 +56,21 @@ class Servers:
     bucket: S3Server
     catalog_url: str
     bucket_url: str
+    jobs_way: Way  # to the catalog, for those that are no brokers
+
+    @property
+    def jobs_url(self) -> str:
+        """The address of the catalog by that way."""
+        return self._url_by(self.jobs_way)
 
     def connect(self, broker: Broker) -> None:
         """Let a broker use the catalog and the bucket, by ways of its own."""
-        port = self.catalog.port
-        catalog, bucket = self.ways.to(port), self.ways.to(self.bucket.port)
-        url = self.catalog_url.replace(f":{port}/", f":{catalog.port}/")
+        catalog, bucket = self.ways.to(self.catalog.port), self.ways.to(self.bucket.port)
         own = self.bucket.settings(self.bucket_url, bucket.port)
-        broker.reach(catalog, url, bucket, own)
+        broker.reach(catalog, self._url_by(catalog), bucket, own)
+
+    def _url_by(self, way: Way) -> str:
+        return re.sub(r":\d+/", f":{way.port}/", self.catalog_url)
 
 
 @dataclass
@@ -91,15 +100,17 @@ class Stage:
         servers.catalog.stop()
         servers.replica.promote()
         servers.catalog = servers.replica
-        for one in self.brokers:
-            one.catalog.target = servers.catalog.port
-            one.catalog.reset()
+        for way in (*(one.catalog for one in self.brokers), servers.jobs_way):
+            way.target = servers.catalog.port
+            way.reset()
 
     def heal(self) -> None:
-        """Let all ways pass, and all clocks be right."""
+        """Let all ways pass, all clocks be right, and all disks have room."""
         for one in self.brokers:
             for way in one.all_ways.values():
                 way.heal()
+            if one.disk is not None:
+                one.disk.make_room()
             write_offset(one.clock_file, 0)
 
 
@@ -115,13 +126,16 @@ def running(folder: Path, plan: Plan, former: Path | None = None) -> Iterator[St
         url = catalog.create_database("catalog")
         replica = stack.enter_context(catalog.replicated())
         bucket = stack.enter_context(s3_server.running())
-        servers = Servers(ways, catalog, replica, bucket, url, bucket.create_bucket("topics"))
+        topics, for_jobs = bucket.create_bucket("topics"), ways.to(catalog.port)
+        servers = Servers(ways, catalog, replica, bucket, url, topics, for_jobs)
         stage = Stage(folder, plan, servers)
         for node_id in range(1, plan.count + 1):
             workers = _WORKERS if node_id == plan.with_workers else 1
             broker = Broker(folder, node_id, workers, ways, former or ROOT)
             servers.connect(broker)
             stage.brokers.append(broker)
+            copy = broker.directory / "data-in-the-end"
+            broker.disk = stack.enter_context(mounted(broker.data, copy))
             stack.callback(_end, broker)
             broker.start()
         yield stage

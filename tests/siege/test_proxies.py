@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import http.server
+import random
 import socket
 import socketserver
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -114,3 +119,45 @@ def test_a_slow_way_holds_back_answers_until_it_heals(way: Way, got: list[bytes]
         way.heal()
         client.settimeout(10)
         assert client.recv(10) == b"late"
+
+
+class _Web(http.server.BaseHTTPRequestHandler):
+    """Takes all that is put, and notes it."""
+
+    protocol_version = "HTTP/1.1"
+    got: list[bytes]
+
+    def do_PUT(self) -> None:
+        self.got.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _put(way: Way, body: bytes) -> int:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", way.port, timeout=10)) as one:
+        one.request("PUT", "/", body)
+        return one.getresponse().status
+
+
+def test_requests_fail_by_their_status_until_the_way_heals() -> None:
+    got: list[bytes] = []
+    handler = type("Web", (_Web,), {"got": got})
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
+        Ways().running() as ways,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        way = ways.to(server.server_address[1])
+        way.refuse(0.7, random.Random(1))
+        bodies = [b"%d" % number * 10_000 for number in range(40)]
+        answers = [(body, _put(way, body)) for body in bodies]
+        counts = Counter(status for _, status in answers)
+        assert min(counts[200], counts[500], counts[503]) > 0
+        assert got == [body for body, status in answers if status != 503]
+        way.heal()
+        assert {_put(way, body) for body in bodies} == {200}
+        server.shutdown()

@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewTopic
 from tests.siege.crew import Load
 
 _DELETE_RETENTION_S = 10.0
-_SMALL = {"internal.segment.bytes": "100000", "file.delete.delay.ms": "1000"}
+_SMALL = {"internal.segment.bytes": "30000", "file.delete.delay.ms": "1000"}
 _COMPACT = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
@@ -50,14 +50,17 @@ class Topic:
 
 EVENTS, TABLE, COPIES = "events", "table", "copies"
 LOCAL_EVENTS, LOCAL_TABLE = "local-events", "local-table"
+# Administrators alter its cleanup.policy: its first records may go, and those with a later one.
+MIXED = "mixed-table"
 TOPICS: Mapping[str, Topic] = {
     EVENTS: Topic(3),
     TABLE: Topic(2, _COMPACT, _COMPACTED),
     COPIES: Topic(3),
     LOCAL_EVENTS: Topic(2, is_local=True),
     LOCAL_TABLE: Topic(2, _COMPACT, _COMPACTED, is_local=True),
+    MIXED: Topic(1, {**_COMPACT, "retention.bytes": "60000"}, {**_COMPACTED, "retained": True}),
 }
-_TABLES = (TABLE, LOCAL_TABLE)
+_TABLES = (TABLE, LOCAL_TABLE, MIXED)
 _STREAMS = (EVENTS, LOCAL_EVENTS)
 _ALL = (*_STREAMS, *_TABLES)
 LOADS = (

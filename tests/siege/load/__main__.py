@@ -2,8 +2,8 @@
 
     python -m tests.siege.load KIND NAME BOOTSTRAP FILE SEED TOPIC:PARTITIONS[:BROKER,...] ...
 
-FILE gets its part of the history. A topic whose name has "table" in it is compacted; with brokers,
-only these ever lead it.
+FILE gets its part of the history. A topic whose name has "table" in it is compacted, one with
+"mixed" has another policy at times; with brokers, only these ever lead it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ _EACH_S = 2.0
 _TIMEOUT_S = 15.0
 _BRIEF_MAX = 3
 _PARTITIONS_MAX = 20
-_SEGMENT_BYTES = ("50000", "100000", "400000")
+_SEGMENT_BYTES = ("10000", "30000", "100000")
+_POLICIES = ("compact", "compact,delete", "delete")
 
 
 def delete_records(client: Client) -> None:
@@ -72,7 +73,7 @@ class Administrator:
         """Change something now and then, until it is over."""
         client = self._client
         steps: list[Callable[[], None]] = [
-            self._move, self._move, self._alter, self._create, self._grow,
+            self._move, self._move, self._alter_size, self._alter_policy, self._create, self._grow,
         ]  # fmt: skip
         while not client.is_over(_EACH_S * client.source.random()):
             with contextlib.suppress(KafkaException, OSError, TimeoutError):
@@ -94,13 +95,21 @@ class Administrator:
             peer.socket.settimeout(_TIMEOUT_S)
             peer.ask(request, 1)
 
-    def _alter(self) -> None:
+    def _alter_size(self) -> None:
         """Alter the size of a topic's segments."""
         topic, _ = self._client.source.choice(self._client.places)
         size = self._client.source.choice(_SEGMENT_BYTES)
-        entry = ConfigEntry(
-            "internal.segment.bytes", size, incremental_operation=AlterConfigOpType.SET
-        )
+        self._set(topic, "internal.segment.bytes", size)
+
+    def _alter_policy(self) -> None:
+        """Alter the policy of a topic that says so by its name."""
+        mixed = sorted({topic for topic, _ in self._client.places if "mixed" in topic})
+        if mixed:
+            policy = self._client.source.choice(_POLICIES)
+            self._set(self._client.source.choice(mixed), "cleanup.policy", policy)
+
+    def _set(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         self._wait(self._admin.incremental_alter_configs([resource]))
 

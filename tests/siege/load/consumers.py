@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -76,7 +77,7 @@ def note_reads(
         client.end(begun, records=some, **_watermark(consumer, (topic, number)))
 
 
-def _watermark(consumer: Consumer, place: Place) -> dict[str, object]:
+def _watermark(consumer: Consumer, place: Place) -> dict[str, Any]:
     """Return the high watermark of the last answer; librdkafka keeps it from leader to leader."""
     _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
     return {"high_watermark": high} if high >= 0 else {}
