@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ _LOG_CHARS = 2_000
 _JAVA_CLIENT = Path(__file__).parent / "load" / "SiegeClient.java"
 _JAVA_FLAGS = ("-Xmx128m", "-Droot.level=ERROR")
 _JAVA = "java-"
+_GO_CLIENTS = ROOT / "tests" / "interop" / "go"
+_GO = "go-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,10 @@ class Crew:
         self.hung = 0
 
     def start(self, loads: Sequence[Load]) -> None:
-        """Start clients, but for those of Java where it is not installed."""
+        """Start clients, but for those of Java and Go where these are not installed."""
+        missing = tuple(self._missing())
         for load in loads:
-            if not load.kind.startswith(_JAVA) or kafka_libs() is not None:
+            if not load.kind.startswith(missing):
                 self._start(load, load.name)
         self._watching.start()
 
@@ -89,10 +92,26 @@ class Crew:
         """The names of all clients that there have been."""
         return [path.stem for path in self._folder.glob("*.log")]
 
+    def _missing(self) -> Iterator[str]:
+        """Build the client in Go; iterate over the beginnings of the kinds that cannot run."""
+        if kafka_libs() is None:
+            yield _JAVA
+        try:
+            command = ["go", "build", "-o", str(self._go_client), "./siege"]
+            subprocess.run(command, cwd=_GO_CLIENTS, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):  # no Go, or no module proxy
+            yield _GO
+
+    @property
+    def _go_client(self) -> Path:
+        return self._folder / "go-client"
+
     def _start(self, load: Load, name: str) -> None:
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.siege.load"]
         if load.kind.startswith(_JAVA):
             command = [*java([*_JAVA_FLAGS, *QUICK_START]), str(_JAVA_CLIENT)]
+        if load.kind.startswith(_GO):
+            command = [str(self._go_client)]
         history = self._folder / f"{name}.jsonl"
         command += [load.kind, name, self._bootstrap, str(history), str(self._seed)]
         command += [self._words[topic] for topic in load.topics]

@@ -84,4 +84,6 @@ LOADS = (
     Load("java-member", "java-2", _STREAMS),
     Load("java-sharer", "java-3", (EVENTS,)),
     Load("java-sharer", "java-4", (EVENTS,)),
+    Load("go-idempotent", "go-1", _STREAMS),
+    Load("go-member", "go-2", _STREAMS),
 )

@@ -1,6 +1,6 @@
 // A client of a siege with Apache Kafka's own library; it ends after its standard input has.
 //
-//     java SiegeClient.java KIND NAME BOOTSTRAP FILE SEED TOPIC:PARTITIONS ...
+//     java SiegeClient.java KIND NAME BOOTSTRAP FILE SEED TOPIC:PARTITIONS[:BROKER,...] ...
 //
 // KIND is java-idempotent, java-member (KIP-848) or java-sharer (KIP-932). FILE gets its part of the
 // history; tests/histories/recording.py describes its lines.
