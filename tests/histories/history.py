@@ -45,6 +45,9 @@ class Topic:
     delete_retention_s: float = 0.0
     # Its first records go by themselves, by their age or size.
     is_retained: bool = False
+    # Records that were deleted (DeleteRecords) stay deleted. A killed leader of a local topic may
+    # bring them back, as Kafka's: it stores log start offsets each minute.
+    keeps_deletions: bool = True
 
 
 LOCAL, SHARED = Topic(), Topic(keeps_reads=True)

@@ -75,6 +75,7 @@ class Player:
             line.get("compacted", False),
             line.get("delete_retention_s", 0.0),
             line.get("retained", False),
+            line.get("keeps_deletions", True),
         )
 
     def _begin_problem(self, file: int, line: Line) -> None:

@@ -26,7 +26,8 @@ effect; "unknown" says no more than a missing end. Members with a * may be left 
 
     begin              its members                          members of an end that is done
     topic              topic, keeps_reads*, compacted*,     -
-                       delete_retention_s*, retained*
+                       delete_retention_s*, retained*,
+                       keeps_deletions*
     transaction        producer, number                     -; it ends by commit or abort
     append             topic, partition, values,            offset*: of the first record
                        tombstones*, delivery*,

@@ -311,3 +311,11 @@ def test_records_that_were_deleted_stay_so() -> None:
     assert found([deletion], final_starts={HERE: 6}) == ["start"]
     assert found([deletion], final_starts={HERE: 7}) == []
     assert found([Deletion(HERE, 7)], final_starts={HERE: 6}) == []
+
+
+def test_a_topic_may_bring_deleted_records_back() -> None:
+    forgetful, promise = Topic(keeps_deletions=False), Start(HERE, 7, is_promise=True)
+    some = [Deletion(HERE, 7, DONE), promise]
+    assert found(some, forgetful, final_starts={HERE: 6}) == []
+    assert found(some, final_starts={HERE: 6}) == ["start", "start"]
+    assert found([promise], forgetful) == ["start"]  # nobody has asked for it

@@ -56,7 +56,7 @@ TOPICS: Mapping[str, Topic] = {
     EVENTS: Topic(3),
     TABLE: Topic(2, _COMPACT, _COMPACTED),
     COPIES: Topic(3),
-    LOCAL_EVENTS: Topic(2, is_local=True),
+    LOCAL_EVENTS: Topic(2, promises={"keeps_deletions": False}, is_local=True),
     LOCAL_TABLE: Topic(2, _COMPACT, _COMPACTED, is_local=True),
     MIXED: Topic(1, {**_COMPACT, "retention.bytes": "60000"}, {**_COMPACTED, "retained": True}),
 }

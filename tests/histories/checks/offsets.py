@@ -98,7 +98,8 @@ def find_lowered(history: History) -> Iterator[Problem]:
             asked[deletion.place] = deletion
     for one in history.starts:
         place, final = one.place, history.final_starts.get(one.place)
-        if one.is_promise and final is not None and one.offset > final:
+        keeps = history.topic(place).keeps_deletions
+        if one.is_promise and keeps and final is not None and one.offset > final:
             said = f"{place} began at {one.offset}, in the end at {final}"
             yield Problem("start", said, place, (one.offset, final), (one,))
         most = asked.get(place)
@@ -109,7 +110,8 @@ def find_lowered(history: History) -> Iterator[Problem]:
             yield Problem("start", said, place, (one.offset, most_offset), events)
     for deletion in history.deletions:
         place, final = deletion.place, history.final_starts.get(deletion.place)
-        if deletion.outcome is Outcome.DONE and final is not None and deletion.offset > final:
+        is_kept = deletion.outcome is Outcome.DONE and history.topic(place).keeps_deletions
+        if is_kept and final is not None and deletion.offset > final:
             said = f"{place} begins at {final}, deleted was up to {deletion.offset}"
             yield Problem("start", said, place, (final, deletion.offset), (deletion,))
 
