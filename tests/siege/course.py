@@ -78,7 +78,7 @@ class Siege:
         return Report(history, check(history), self._crew.hung)
 
     def _create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._stage.bootstrap})
+        admin = AdminClient(self._client.settings())
         homes = self._stage.homes
         asked = admin.create_topics([one.created(name, homes) for name, one in TOPICS.items()])
         for future in asked.values():
