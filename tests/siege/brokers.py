@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -131,8 +132,12 @@ class Broker(OdradekProcess):
             self._send(signal.SIGCONT)
 
     def signal_worker(self, node_id: int, number: signal.Signals) -> None:
-        """Send a signal to a worker, the last one of this node id that was started."""
-        os.kill(pids_of_workers(self.log_text())[node_id], number)
+        """Send a signal to a worker, the last one of this node id that was started.
+
+        Nothing happens while it is down: its supervisor starts another one.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids_of_workers(self.log_text())[node_id], number)
 
     def _send(self, number: signal.Signals) -> None:
         assert self.process is not None
