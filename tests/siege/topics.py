@@ -21,6 +21,7 @@ _COMPACT = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": str(int(_DELETE_RETENTION_S * 1000)),
 }
+_SHORT = {"internal.segment.bytes": "10000", "retention.bytes": "20000"}
 _COMPACTED = {"compacted": True, "delete_retention_s": _DELETE_RETENTION_S}
 
 
@@ -58,7 +59,7 @@ TOPICS: Mapping[str, Topic] = {
     COPIES: Topic(3),
     LOCAL_EVENTS: Topic(2, promises={"keeps_deletions": False}, is_local=True),
     LOCAL_TABLE: Topic(2, _COMPACT, _COMPACTED, is_local=True),
-    MIXED: Topic(1, {**_COMPACT, "retention.bytes": "60000"}, {**_COMPACTED, "retained": True}),
+    MIXED: Topic(1, {**_COMPACT, **_SHORT}, {**_COMPACTED, "retained": True}),
 }
 _TABLES = (TABLE, LOCAL_TABLE, MIXED)
 _STREAMS = (EVENTS, LOCAL_EVENTS)
