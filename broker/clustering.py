@@ -216,6 +216,12 @@ class Clustering:
         assert self._broker.handovers is not None
         self._sharing_out = start_task("share out", self._broker.handovers.share_out())
 
+    async def listen(self) -> None:
+        """Let connections wait, and make sure of the session before this broker serves."""
+        self._broker.server.listen()
+        if self._membership is not None:
+            await self._membership.confirm()
+
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
         copies = self._broker.copies

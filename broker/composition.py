@@ -157,8 +157,7 @@ class Broker:
     async def start(self) -> None:
         """Bind the addresses, load the data on the disk, then accept connections.
 
-        Raises ConfigError, AddressError, MetadataError or StorageError, after stopping all parts
-        that have started.
+        Raises ConfigError, AddressError, MetadataError or StorageError, with all parts stopped.
         """
         try:
             config = resolve_broker([self.static]).config
@@ -168,6 +167,7 @@ class Broker:
             self._bind(config)
             await self.http.answer()
             await self._load(config)
+            await self._cluster.listen()
             self._accept()
             self._start_background()
             await self.http.listen()

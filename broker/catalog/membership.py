@@ -107,6 +107,23 @@ class Membership:
             start_task("follow the catalog", self._follow_on()),
         ]
 
+    async def confirm(self) -> None:
+        """Extend the lease once more, after the system refuses no connections any more.
+
+        Until then, other brokers may have taken this one for one whose process has ended
+        (probes.py), and have closed its session. Without an answer nothing is served yet.
+        """
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout_at(self._lease_end):
+                await self._store.renew(self.lease_ms)
+        except MetadataError as error:
+            self.lose(error)
+        except TimeoutError:
+            self._suspend()
+        else:
+            self._extend(began)
+
     async def stop(self) -> None:
         """Leave the cluster; a catalog that is away is left alone."""
         for task in self._tasks:

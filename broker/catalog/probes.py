@@ -1,7 +1,8 @@
 """Finds out that a broker's process has ended before its lease ends.
 
 The system refuses connections to a port where no process listens. A machine that is lost, or cut
-off, refuses nothing: then the lease decides.
+off, refuses nothing: then the lease decides. A broker that loads its data refuses them, too: it
+listens, then makes sure of its session, and serves only then (Membership.confirm).
 """
 
 from __future__ import annotations

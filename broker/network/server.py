@@ -85,13 +85,20 @@ class Server:
         self._sockets += [(bound, one) for one in sockets]
         return bound
 
-    def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
-        """Begin to accept connections. Raises AddressError when an address is in use meanwhile."""
-        self._tls = {} if tls is None else tls.listeners
+    def listen(self) -> None:
+        """Let connections wait until they are accepted: the system refuses none from now on.
+
+        Raises AddressError when an address is in use meanwhile.
+        """
         config = self._config()
-        for listener, bound in self._sockets:
+        for _, bound in self._sockets:
             _set_size(bound, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
             addresses.listen(bound, config.socket_listen_backlog_size)
+
+    def accept(self, dispatcher: Dispatcher, tls: Tls | None = None) -> None:
+        """Begin to accept connections, also those that wait."""
+        self._tls = {} if tls is None else tls.listeners
+        for listener, bound in self._sockets:
             accepting = self._accept(bound, listener, dispatcher)
             self._accepting.append(start_task(f"accept at {listener}", accepting))
         for listener in self.listeners:

@@ -17,11 +17,13 @@ from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.metadata.store import Metadata
 from odradek.broker.topics.following import FollowingTopics
 from odradek.broker.topics.plans import Enlargement, NewTopic, TopicPlan
+from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.states import RemotePartition
 from odradek.protocol.errors import ErrorCode
 from tests.histories.checks.checker import check
 from tests.histories.history import History
 from tests.simulation.cluster.clients import Client
+from tests.simulation.cluster.producers import IdempotentProducer
 from tests.simulation.cluster.run import play, settled
 from tests.simulation.cluster.world import Machine, SimulatedBroker, World
 from tests.support.requests import creating
@@ -70,6 +72,19 @@ def hold_renewals(broker: SimulatedBroker) -> asyncio.Event:
 
     store.renew = wait  # type: ignore[method-assign]
     return release
+
+
+def hold_news(broker: SimulatedBroker, release: asyncio.Event) -> None:
+    """Let a broker not hear of changes until an event is set."""
+    store = broker.store
+    assert isinstance(store, CatalogStore)
+    has_news = store.has_news
+
+    async def wait() -> bool:
+        await release.wait()
+        return await has_news()
+
+    store.has_news = wait  # type: ignore[method-assign]
 
 
 def passed(history: History) -> None:
@@ -268,6 +283,52 @@ def test_a_broker_whose_lease_ends_before_it_has_resumed_does_not_serve(tmp_path
         assert record.leaders[0].node_id == NO_LEADER
 
     passed(play(0, tmp_path, 2, scene))
+
+
+def test_a_broker_that_was_taken_for_ended_while_it_started_does_not_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads for long, and refuses connections meanwhile; its lease is not extended."""
+
+    async def scene(world: World) -> None:
+        one, two = await started(world)
+        first, second = world.machines.values()
+        await at(first, world, one.topics.create([NewTopic("t", 2)]))
+        await ended(world)
+        (led,) = two.topics.get("t").logs  # type: ignore[union-attr]
+        client, place = Client("c", world.ports, world.chance, world.history), ("t", led.partition)
+        client._timeout_s = 0.1
+        producer = IdempotentProducer(client, [place])
+        await producer.produce(place)
+        expelled, load = asyncio.Event(), Topics.load
+
+        async def load_slowly(self: Topics, metadata: Metadata) -> None:
+            await expelled.wait()
+            await load(self, metadata)
+
+        monkeypatch.setattr(Topics, "load", load_slowly)
+        world.catalog.loads_slowly = False  # the lease is not over by then
+        world.kill(second, loses_power=False)
+        world.start(second)
+        former = _session_of(two)
+        await until(lambda: _session_of(broker_of(second)) > former)
+        session, release = _session_of(broker_of(second)), hold_renewals(broker_of(second))
+        hold_news(broker_of(second), release)
+        producing = asyncio.create_task(producer.produce(place))
+        await until(lambda: 2 not in world.catalog.open_sessions)
+        expelled.set()
+        await asyncio.sleep(LEASE_S)
+        release.set()
+        await producing
+        await ended(world)
+        assert _session_of(broker_of(second)) > session
+
+    passed(play(0, tmp_path, 2, scene))
+
+
+def _session_of(broker: SimulatedBroker) -> int:
+    store = getattr(broker, "store", None)
+    return store.session_epoch if isinstance(store, CatalogStore) else 0
 
 
 def test_a_broker_that_has_resigned_leads_no_new_partitions(tmp_path: Path) -> None:
