@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mistakes import sync_no_log
+from tests.simulation.mistakes.disks import sync_no_log
 from tests.simulation.scripts import count_operations, crash_everywhere, refuse_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_logs")]

@@ -36,7 +36,7 @@ class Admin:
     """Creates topics, changes them, deletes them, and creates others of the same names."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self.client = client
         # By name: the last change that created the topic; None while none is there for sure.
         self._topics: dict[str, TopicChange | None] = {
             f"{client.name}-{number}": None for number in range(_NAMES)
@@ -46,7 +46,7 @@ class Admin:
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Change topics until it is over."""
-        source = self._client.source
+        source = self.client.source
         while not is_over():
             name = source.choice(sorted(self._topics))
             created = self._topics[name]
@@ -64,9 +64,9 @@ class Admin:
 
     async def _create(self, name: str) -> None:
         change = self._note(TopicChange("create", name))
-        count = self._client.source.randint(1, 3)
+        count = self.client.source.randint(1, 3)
         asked = creating(creatable(name, count))
-        (found,) = (await self._client.ask(self._client.any_broker(), asked, 7)).topics
+        (found,) = (await self.client.ask(self.client.any_broker(), asked, 7)).topics
         if not found.error_code:
             change.topic_id, change.outcome = found.topic_id.hex(), Outcome.DONE
             self._topics[name], self._counts[name] = change, count
@@ -76,7 +76,7 @@ class Admin:
 
     async def _adopt(self, name: str) -> None:
         """Find the topic of a creation that was not answered."""
-        (found,) = (await self._client.describe([name], self._client.any_broker())).topics
+        (found,) = (await self.client.describe([name], self.client.any_broker())).topics
         if not found.error_code:
             change = self._note(TopicChange("create", name, found.topic_id.hex()))
             self._topics[name], self._counts[name] = change, len(found.partitions)
@@ -86,7 +86,7 @@ class Admin:
     def _is_deleted(self, topic_id: str) -> bool:
         return any(
             one.kind == "delete" and one.topic_id == topic_id and one.outcome is Outcome.DONE
-            for one in self._client.history.topic_changes
+            for one in self.client.history.topic_changes
         )
 
     async def _alter(self, created: TopicChange) -> None:
@@ -99,7 +99,7 @@ class Admin:
             resource_type=_TOPIC, resource_name=created.topic, configs=configs
         )
         asked = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        answer = await self._client.ask(self._client.any_broker(), asked, 1)
+        answer = await self.client.ask(self.client.any_broker(), asked, 1)
         self._answered(change, answer.responses[0].error_code)
 
     async def _enlarge(self, created: TopicChange) -> None:
@@ -112,7 +112,7 @@ class Admin:
         asked = CreatePartitionsRequest(
             topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False
         )
-        answer = await self._client.ask(self._client.any_broker(), asked, 3)
+        answer = await self.client.ask(self.client.any_broker(), asked, 3)
         self._answered(change, answer.results[0].error_code)
 
     async def _delete(self, created: TopicChange) -> None:
@@ -121,13 +121,13 @@ class Admin:
         self._topics[name] = None
         state = DeleteTopicState(name=None, topic_id=bytes.fromhex(created.topic_id))
         asked = DeleteTopicsRequest(topics=[state], timeout_ms=_TIMEOUT_MS)
-        answer = await self._client.ask(self._client.any_broker(), asked, 6)
+        answer = await self.client.ask(self.client.any_broker(), asked, 6)
         self._answered(change, answer.responses[0].error_code)
 
     def _note(self, change: TopicChange) -> TopicChange:
-        noted: TopicChange = self._client.history.add(change)
+        noted: TopicChange = self.client.history.add(change)
         return noted
 
     def _answered(self, change: TopicChange, code: int) -> None:
         if not code:
-            self._client.history.end(change, Outcome.DONE)
+            self.client.history.end(change, Outcome.DONE)

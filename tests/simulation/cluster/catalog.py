@@ -169,17 +169,30 @@ class SimulatedEngine(SqliteEngine):
         if chance.random() < catalog.refused_share:
             raise CatalogAway("the catalog refuses an operation")
         if begin != _WRITE:
-            return super()._run(begin, work)
+            return self._alone(begin, work)
         catalog.commit_late()
         noted = self._noting(work)
         if chance.random() >= catalog.lost_share:
-            return super()._run(begin, noted)
+            return self._alone(begin, noted)
         if chance.random() < 0.5:
-            super()._run(begin, noted)
+            self._alone(begin, noted)
         else:
             self._begin_late(noted)
         self.close()
         raise CatalogAway("the catalog's answer was lost")
+
+    def _alone(self, begin: str, work: Callable[[Connection], T]) -> T:
+        """See SqliteEngine._run: nobody else has a transaction."""
+        with self._explaining():
+            database = self._database or self._open()
+            database.execute(begin)
+            try:
+                result = work(SqliteConnection(database))
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+            return result
 
     def _begin_late(self, work: Callable[[Connection], Any]) -> None:
         database = self._database or self._open()

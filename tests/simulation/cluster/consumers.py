@@ -29,36 +29,36 @@ class Reader:
     """A consumer of a group, with partitions that it has chosen itself."""
 
     def __init__(self, client: Client, places: Sequence[Place]) -> None:
-        self._client, self._places = client, places
+        self.client, self._places = client, places
         self.group = f"group-{client.name}"
         self._positions: defaultdict[Place, int] = defaultdict(int)
         self._commits: defaultdict[Place, int] = defaultdict(int)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Read until it is over."""
-        source = self._client.source
+        source = self.client.source
         while not is_over():
             place = source.choice(self._places)
             if await self._read(place) and source.random() < 0.5:
                 await self._commit(place)
             if source.random() < 0.2:
-                await find_committed(self._client, self.group, place)
+                await find_committed(self.client, self.group, place)
             await asyncio.sleep(_PAUSE_S * source.random())
 
     async def _read(self, place: Place) -> bool:
         try:
-            found = await fetch(self._client, place, self._positions[place], _COMMITTED)
+            found = await fetch(self.client, place, self._positions[place], _COMMITTED)
         except Unanswered:
             return False
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # A power failure has taken records that were not flushed.
             self._positions[place] = 0
         elif found.error_code:
-            await self._client.back_off()
+            await self.client.back_off()
         else:
             position = self._positions[place]
-            for one in records_of(self._client, place, found, position, _COMMITTED):
-                self._client.history.add(one)
+            for one in records_of(self.client, place, found, position, _COMMITTED):
+                self.client.history.add(one)
             self._positions[place] = end_of(found, position)
             return True
         return False
@@ -69,11 +69,11 @@ class Reader:
         if position <= self._commits[place]:
             return
         self._commits[place] = position
-        history = self._client.history
+        history = self.client.history
         commit = history.add(OffsetCommit(self.group, place, position))
         asked = committing(self.group, {place[0]: {place[1]: position}})
         try:
-            answer = await self._client.ask_coordinator(GROUP, self.group, asked, 8)
+            answer = await self.client.ask_coordinator(GROUP, self.group, asked, 8)
         except Unanswered:
             return
         code = answer.topics[0].partitions[0].error_code
@@ -84,7 +84,7 @@ class Reader:
             history.troubles.append(
                 f"refused: {self.group}: commit: {ErrorCode.of(code).name}"
             )
-        await self._client.back_off()
+        await self.client.back_off()
 
 
 async def find_committed(client: Client, group: str, place: Place) -> int | None:

@@ -8,12 +8,13 @@ after a delay that the seed decides.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -64,6 +65,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         # The clients and the test itself, which live as long as the loop.
         self.clients = Process("clients", 0)
         self.current = self.clients
+        # Times, numbers in order, and handles: these compare faster than asyncio's handles.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
         # Handles of dead processes: their coroutines must not be closed, as that runs code.
         self._dead: list[asyncio.Handle] = []
 
@@ -83,13 +87,27 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         """Run a callback in its turn, as one of a process."""
-        return super().call_soon(callback, *args, context=self._owned(context))
+        if self._closed:
+            self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.Handle(callback, args, self, self._owned(context))
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback after a time, as one of a process."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """Run a callback at a time, as one of a process."""
-        return super().call_at(when, callback, *args, context=self._owned(context))
+        if self._closed:
+            self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.TimerHandle(when, callback, args, self, self._owned(context))
+        heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
         """Begin a task, as one of a process."""
@@ -130,21 +148,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # --- the parts that a loop of the operating system has -------------------------------------
 
     def _run_once(self) -> None:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled
-        while scheduled and scheduled[0]._cancelled:
-            heappop(scheduled)._scheduled = False
-        if not self._ready:
-            if not scheduled:
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            heappop(timers)
+        if not ready:
+            if not timers:
                 raise Stuck
-            self._now_s = max(self._now_s, scheduled[0]._when)
-        while scheduled and scheduled[0]._when <= self._now_s:
-            handle = heappop(scheduled)
-            handle._scheduled = False
-            self._ready.append(handle)
-        for _ in range(len(self._ready)):
-            ready: asyncio.Handle = self._ready.popleft()
-            if not ready._cancelled:
-                self._run_one(ready)
+            self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle: asyncio.Handle = ready.popleft()
+            if not handle._cancelled:
+                self._run_one(handle)
 
     def _run_one(self, handle: asyncio.Handle) -> None:
         process: Process = handle._context[PROCESS]  # type: ignore[attr-defined]
@@ -165,6 +181,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if PROCESS not in context:
             context.run(PROCESS.set, self.current)
         return context
+
+    def close(self) -> None:
+        """End; nothing is scheduled any more."""
+        super().close()
+        self._timers.clear()
 
     def _process_events(self, event_list: object) -> None:
         """There are none."""

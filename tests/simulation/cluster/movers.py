@@ -21,11 +21,11 @@ class Mover:
 
     def __init__(self, client: Client, counts: Mapping[str, int]) -> None:
         """`counts` has the number of partitions of each topic."""
-        self._client, self._counts = client, counts
+        self.client, self._counts = client, counts
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Move partitions until it is over."""
-        source = self._client.source
+        source = self.client.source
         while not is_over():
             topic = source.choice(sorted(self._counts))
             wanted = [
@@ -33,7 +33,7 @@ class Mover:
                     partition_index=number,
                     replicas=None
                     if source.random() < _CANCELLED_SHARE
-                    else [self._client.any_broker()],
+                    else [self.client.any_broker()],
                 )
                 for number in range(self._counts[topic])
                 if source.random() < 0.5
@@ -42,7 +42,7 @@ class Mover:
                 topics=[ReassignableTopic(name=topic, partitions=wanted)]
             )
             try:
-                await self._client.ask(self._client.any_broker(), request, 1)
+                await self.client.ask(self.client.any_broker(), request, 1)
             except Unanswered:
                 await asyncio.sleep(_PAUSE_S)
             await asyncio.sleep(_PAUSE_S * 2 * source.random())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -29,6 +30,8 @@ class Nemesis:
     def __init__(self, world: World) -> None:
         self._world, self._chance = world, random.Random(f"nemesis {world.seed}")
         self.counts: Counter[str] = Counter()
+        # The names of the troubles, also of those that are left out.
+        self.begun: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def steps(self) -> dict[Step, int]:
@@ -51,15 +54,21 @@ class Nemesis:
         while loop.time() < until_s:
             await asyncio.sleep(self._chance.random() * _PAUSE_MAX_S)
             (step,) = self._chance.choices(list(steps), list(steps.values()))
-            self.counts[step.__name__] += 1
-            self._tasks.append(asyncio.create_task(self._disrupt(step)))
+            number = len(self.begun)
+            self.begun.append(step.__name__)
+            if number not in self._world.left.troubles:
+                self.counts[step.__name__] += 1
+                self._tasks.append(asyncio.create_task(self._disrupt(number, step.__name__)))
         await asyncio.gather(*self._tasks)
         self.end()
 
-    async def _disrupt(self, step: Step) -> None:
+    async def _disrupt(self, number: int, name: str) -> None:
         history = self._world.history
-        noted = history.add(Disruption(step.__name__))
-        await step()
+        noted = history.add(Disruption(name))
+        # With draws of its own, so that others have theirs when it is left out.
+        one = copy.copy(self)
+        one._chance = random.Random(f"nemesis {self._world.seed} {number}")
+        await getattr(one, name)()
         noted.done_at = history.tick()
 
     def end(self) -> None:

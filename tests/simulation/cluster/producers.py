@@ -52,7 +52,7 @@ class PlainProducer:
     """Sends each batch once: without a producer id, a retry could repeat it."""
 
     def __init__(self, client: Client, places: Sequence[Place]) -> None:
-        self._client, self._places = client, places
+        self.client, self._places = client, places
         self._number = 0
         self.producer_id = self.epoch = -1
         self._sequences: defaultdict[Place, int] = defaultdict(int)
@@ -60,8 +60,8 @@ class PlainProducer:
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Produce until it is over."""
         while not is_over():
-            await self.produce(self._client.source.choice(self._places))
-            await asyncio.sleep(_PAUSE_S * self._client.source.random())
+            await self.produce(self.client.source.choice(self._places))
+            await asyncio.sleep(_PAUSE_S * self.client.source.random())
 
     async def produce(self, place: Place) -> None:
         """Send a batch."""
@@ -71,18 +71,18 @@ class PlainProducer:
         except Unanswered:
             return
         append.offset = offset
-        self._client.history.end(append, Outcome.UNKNOWN if code else Outcome.DONE)
+        self.client.history.end(append, Outcome.UNKNOWN if code else Outcome.DONE)
         if code:
-            await self._client.back_off()
+            await self.client.back_off()
 
     def _begin(
         self, place: Place, *, is_plain: bool = False, transaction: Transaction | None = None
     ) -> Append:
         first = self._number
-        self._number += self._client.source.choice([1, 1, 2, 4])
-        values = tuple(f"{self._client.name}-{at}" for at in range(first, self._number))
-        made: Append = self._client.history.add(Append(
-            self._client.name, place, values, is_plain=is_plain, transaction=transaction
+        self._number += self.client.source.choice([1, 1, 2, 4])
+        values = tuple(f"{self.client.name}-{at}" for at in range(first, self._number))
+        made: Append = self.client.history.add(Append(
+            self.client.name, place, values, is_plain=is_plain, transaction=transaction
         ))  # fmt: skip
         return made
 
@@ -107,13 +107,13 @@ class PlainProducer:
     ) -> tuple[int, int]:
         topic, number = append.place
         asked = producing(topic, data, partition=number, transactional_id=name)
-        answer = await self._client.ask_leader(append.place, asked, version)
+        answer = await self.client.ask_leader(append.place, asked, version)
         (found,) = answer.responses[0].partition_responses
         return found.error_code, found.base_offset
 
     def _refused(self, what: str, code: int) -> None:
         name = ErrorCode.of(code).name
-        self._client.history.troubles.append(f"refused: {self._client.name}: {what}: {name}")
+        self.client.history.troubles.append(f"refused: {self.client.name}: {what}: {name}")
 
 
 class IdempotentProducer(PlainProducer):
@@ -131,26 +131,26 @@ class IdempotentProducer(PlainProducer):
             except Unanswered:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._client.history.end(append, Outcome.DONE)
+                self.client.history.end(append, Outcome.DONE)
                 return
             if code not in RETRIABLE:
                 self._refused(f"batch for {place}", code)
                 self.producer_id = -1
                 return
-            await self._client.back_off()
+            await self.client.back_off()
 
     async def _init(self) -> None:
         asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while True:
             try:
-                answer = await self._client.ask(self._client.any_broker(), asked, 4)
+                answer = await self.client.ask(self.client.any_broker(), asked, 4)
             except Unanswered:
                 continue
             if not answer.error_code:
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
                 self._sequences.clear()
                 return
-            await self._client.back_off()
+            await self.client.back_off()
 
 
 class TransactionalProducer(PlainProducer):
@@ -182,7 +182,7 @@ class TransactionalProducer(PlainProducer):
         """Run a transaction."""
         if self.producer_id < 0:
             await self._init()
-        client = self._client
+        client = self.client
         transaction = client.history.add(Transaction(client.name, self._transactions))
         self._transactions += 1
         count = client.source.randint(1, min(4, len(self._places)))
@@ -214,16 +214,16 @@ class TransactionalProducer(PlainProducer):
         version = _PRODUCE_OLD if self._is_old else _PRODUCE
 
         async def send() -> int:
-            code, append.offset = await self._send(append, data, version, self._client.name)
+            code, append.offset = await self._send(append, data, version, self.client.name)
             return code
 
         await self._until_done(send)
-        self._client.history.end(append, Outcome.DONE)
+        self.client.history.end(append, Outcome.DONE)
 
     async def _add(self, place: Place) -> None:
         topic, number = place
         asked = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._client.name,
+            v3_and_below_transactional_id=self.client.name,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[number])],
@@ -241,14 +241,14 @@ class TransactionalProducer(PlainProducer):
             await self._add_offsets()
         self._offset += 1
         topic, number = self._group_place
-        commit: OffsetCommit = self._client.history.add(
+        commit: OffsetCommit = self.client.history.add(
             OffsetCommit(self.group, self._group_place, self._offset, transaction)
         )
         part = TxnOffsetCommitRequestPartition(
             partition_index=number, committed_offset=self._offset, committed_metadata=""
         )
         asked = TxnOffsetCommitRequest(
-            transactional_id=self._client.name,
+            transactional_id=self.client.name,
             group_id=self.group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -257,7 +257,7 @@ class TransactionalProducer(PlainProducer):
         version = _OFFSETS_OLD if self._is_old else _OFFSETS
 
         async def send() -> int:
-            answer = await self._client.ask_coordinator(GROUP, self.group, asked, version)
+            answer = await self.client.ask_coordinator(GROUP, self.group, asked, version)
             return int(answer.topics[0].partitions[0].error_code)
 
         await self._until_done(send)
@@ -268,7 +268,7 @@ class TransactionalProducer(PlainProducer):
         from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
         asked = AddOffsetsToTxnRequest(
-            transactional_id=self._client.name,
+            transactional_id=self.client.name,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             group_id=self.group,
@@ -281,7 +281,7 @@ class TransactionalProducer(PlainProducer):
 
     async def _end(self, is_commit: bool) -> None:
         asked = EndTxnRequest(
-            transactional_id=self._client.name,
+            transactional_id=self.client.name,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=is_commit,
@@ -301,7 +301,7 @@ class TransactionalProducer(PlainProducer):
 
     async def _init(self) -> None:
         asked = InitProducerIdRequest(
-            transactional_id=self._client.name, transaction_timeout_ms=self._timeout_ms
+            transactional_id=self.client.name, transaction_timeout_ms=self._timeout_ms
         )
         granted: Any = None
 
@@ -315,14 +315,14 @@ class TransactionalProducer(PlainProducer):
                 await self._until_done(send)
                 break
             except Ended as ended:
-                self._client.history.troubles.append(f"refused: {self._client.name}: {ended}")
-                await self._client.back_off()
+                self.client.history.troubles.append(f"refused: {self.client.name}: {ended}")
+                await self.client.back_off()
         self.producer_id, self.epoch = granted.producer_id, granted.producer_epoch
         self._sequences.clear()
 
     async def _ask(self, request: Any, version: int) -> Any:
-        return await self._client.ask_coordinator(
-            TRANSACTION, self._client.name, request, version
+        return await self.client.ask_coordinator(
+            TRANSACTION, self.client.name, request, version
         )
 
     async def _until_done(self, send: Callable[[], Any]) -> None:
@@ -338,7 +338,7 @@ class TransactionalProducer(PlainProducer):
                 if code not in _ENDS:
                     self._refused("transaction", code)
                 raise Ended(ErrorCode.of(code).name)
-            await self._client.back_off()
+            await self.client.back_off()
 
 
 # Errors that a producer gets whose transaction has timed out, or was ended by a later one.

@@ -23,6 +23,7 @@ from odradek.broker.hosts import addresses
 from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.topics.names import INTERNAL
 from odradek.cleaner.runtime.pool import CleanerPool
+from odradek.config import effective
 from odradek.config.resolution import Layer, Source
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
@@ -30,8 +31,10 @@ from tests.histories.history import History, Led, View
 from tests.simulation.cluster.admin import SETTING
 from tests.simulation.cluster.catalog import SimulatedCatalog
 from tests.simulation.cluster.clients import rack_of
+from tests.simulation.cluster.left import NOTHING
 from tests.simulation.cluster.loop import Process
 from tests.simulation.cluster.network import Network
+from tests.simulation.cluster.settings import resolve_once
 from tests.simulation.crashfs import CrashFileSystem
 
 BASE_PORT = 9_000
@@ -101,6 +104,7 @@ class World:
     """The machines, the network, the catalog."""
 
     settings: Mapping[str, str] = SETTINGS
+    left = NOTHING
 
     def __init__(self, loop: Network, path: Path, seed: int, count: int) -> None:
         self.loop, self.seed = loop, seed
@@ -261,6 +265,7 @@ class World:
                 (addresses, "bind", loop.bind),
                 (uuid, "uuid4", new_uuid),
                 (CleanerPool, "_write", write),
+                (effective, "resolve", resolve_once),
             ):
                 stack.enter_context(patch.object(target, name, value))
             for path, value in (

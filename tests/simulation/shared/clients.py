@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from odradek.protocol.batch_records import decode_records
+from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.histories.history import Deletion, Outcome, Place, Read, Start
+from tests.histories.history import Deletion, History, Outcome, Place, Read, Start
 from tests.simulation.cluster.clients import RETRIABLE, Client, Unanswered
 from tests.simulation.cluster.consumers import end_of, fetch, read_all, records_of
 from tests.support.requests import listing_offsets
@@ -25,6 +28,30 @@ _TIMEOUT_MS = 1_000
 _EARLIEST = -2
 
 
+class Gaps:
+    """The offsets of partitions that had no record any more: none of them has one again.
+
+    Compaction has removed it, as readers of leaders have found.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        # When an offset was first found without a record.
+        self._since: defaultdict[Place, dict[int, int]] = defaultdict(dict)
+
+    def look(self, place: Place, begun_at: int, position: int, data: Any) -> None:
+        """Look at an answer to a request that was begun at a moment, from a position on."""
+        raw, there = data.records or b"", set[int]()
+        for start, _ in iterate_batches(raw):
+            there.update(one.offset for one in decode_records(raw, start))
+        since = self._since[place]
+        for offset in range(position, end_of(data, position)):
+            if offset not in there:
+                since.setdefault(offset, self._history.at)
+            elif since.get(offset, begun_at) < begun_at:
+                self._history.troubles.append(f"back: the record of {place} at {offset} was gone")
+
+
 class SharedReader:
     """A consumer without a group."""
 
@@ -34,6 +61,7 @@ class SharedReader:
         places: Sequence[Place],
         isolation: int,
         committed_end: Callable[[Place], int],
+        gaps: Gaps,
         *,
         is_near: bool = False,
     ) -> None:
@@ -42,13 +70,13 @@ class SharedReader:
         One that is near a broker reads from that one, whichever leads (KIP-392).
         """
         self._near = client.any_broker() if is_near else None
-        self._client, self._places, self._isolation = client, places, isolation
-        self._committed_end = committed_end
+        self.client, self._places, self._isolation = client, places, isolation
+        self._committed_end, self._gaps = committed_end, gaps
         self._positions: dict[Place, int] = {}
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Read until it is over."""
-        source = self._client.source
+        source = self.client.source
         while not is_over():
             place = source.choice(self._places)
             with contextlib.suppress(Unanswered):
@@ -56,12 +84,13 @@ class SharedReader:
             await asyncio.sleep(_PAUSE_S * source.random())
 
     async def _read(self, place: Place) -> None:
-        client = self._client
+        client = self.client
         position = self._positions.get(place)
         if position is None:
             position = await find_start(client, place)
             if position is None:
                 return
+        begun_at = client.history.tick()
         found = await fetch(client, place, position, self._isolation, self._near)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.pop(place, None)
@@ -70,6 +99,7 @@ class SharedReader:
         else:
             if self._near is None:  # others hear later of deleted records
                 client.history.add(Start(place, found.log_start_offset))
+                self._gaps.look(place, begun_at, position, found)
             for one in records_of(client, place, found, position, self._isolation):
                 client.history.add(one)
             end = end_of(found, position)
@@ -88,11 +118,11 @@ class Deleter:
     """Deletes the first records of partitions."""
 
     def __init__(self, client: Client, places: Sequence[Place]) -> None:
-        self._client, self._places = client, places
+        self.client, self._places = client, places
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Delete records until it is over."""
-        source = self._client.source
+        source = self.client.source
         while not is_over():
             await asyncio.sleep(_DELETION_PAUSE_S * 2 * source.random())
             try:
@@ -101,7 +131,7 @@ class Deleter:
                 continue
 
     async def _delete(self, place: Place) -> None:
-        client, (topic, number) = self._client, place
+        client, (topic, number) = self.client, place
         known = [one.offset for one in client.history.reads if one.place == place]
         offset = client.source.choice(known[-20:]) if known else 0
         deletion = client.history.add(Deletion(place, offset))

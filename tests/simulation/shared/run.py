@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from odradek.protocol.errors import ErrorCode
 from tests.histories.checks.checker import check
 from tests.histories.history import SHARED, Outcome, Topic
 from tests.simulation.cluster.clients import Unanswered
+from tests.simulation.cluster.left import NOTHING, Left
 from tests.simulation.cluster.movers import Mover
 from tests.simulation.cluster.nemesis import Nemesis, Step
 from tests.simulation.cluster.network import CLIENTS
 from tests.simulation.cluster.producers import IdempotentProducer, PlainProducer
 from tests.simulation.cluster.run import Course, Survey, play_in, settled
-from tests.simulation.shared.clients import Deleter, SharedReader, read_from_start
+from tests.simulation.shared.clients import Deleter, Gaps, SharedReader, read_from_start
 from tests.simulation.shared.world import SharedWorld
 from tests.support.requests import creatable, creating
 
@@ -40,11 +40,12 @@ _CONFIGS = {
 }
 
 
-def run(seed: int, path: Path) -> Survey:
+def run(seed: int, path: Path, left: Left = NOTHING) -> Survey:
     """Run a cluster with its catalog in a directory; return its problems and its history."""
     count = random.Random(f"size {seed}").choice([2, 2, 3])
     survey = Survey()
     world = SharedWorld(path, seed, count)
+    world.left = left
     history = play_in(world, lambda world: SharedCourse(world, survey).run())
     survey.history = history
     history.topics = {DATA: SHARED, COMPACTED: Topic(keeps_reads=True, is_compacted=True)}
@@ -118,11 +119,12 @@ class SharedNemesis(Nemesis):
 class SharedCourse(Course):
     """The course of a run."""
 
+    world: SharedWorld
+
     def __init__(self, world: SharedWorld, survey: Survey) -> None:
         topics = (DATA, COMPACTED)
         places = [(topic, number) for topic in topics for number in range(_PARTITIONS)]
         super().__init__(world, survey, places)
-        self.world = world
 
     async def run(self) -> None:
         """Start, trouble, let recover, lose all disks, and look at what there is."""
@@ -132,11 +134,8 @@ class SharedCourse(Course):
         if not await settled(world, "start"):
             return
         await self._create_topics()
-        tasks = [asyncio.create_task(one) for one in self._workers()]
-        nemesis = SharedNemesis(world)
-        await nemesis.run(world.loop.time() + _TROUBLE_S)
-        self.survey.counts += nemesis.counts
-        self._is_over = True
+        tasks = self._begin(self._workers())
+        await self._trouble(SharedNemesis(world), _TROUBLE_S)
         if not await settled(world, "recover"):
             return
         await self._join(tasks)
@@ -148,26 +147,34 @@ class SharedCourse(Course):
             world.look_at_catalog()
         self._count()
 
-    def _workers(self) -> list[Coroutine[Any, Any, None]]:
+    def _workers(self) -> list[Any]:
         places = self.places
         transactional = self._transactional()
+        gaps = Gaps(self.world.history)
         others: list[Any] = [
             *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(4)),
             PlainProducer(self._client("plain"), places),
             *(
-                SharedReader(self._client(f"reader{n}"), places, n, self.world.committed_end)
+                SharedReader(
+                    self._client(f"reader{n}"), places, n, self.world.committed_end, gaps
+                )
                 for n in range(2)
             ),
             *(
                 SharedReader(
-                    self._client(f"near{n}"), places, n, self.world.committed_end, is_near=True
+                    self._client(f"near{n}"),
+                    places,
+                    n,
+                    self.world.committed_end,
+                    gaps,
+                    is_near=True,
                 )
                 for n in range(2)
             ),
             Deleter(self._client("deleter"), [one for one in places if one[0] == DATA]),
             Mover(self._client("mover"), {DATA: _PARTITIONS, COMPACTED: _PARTITIONS}),
         ]
-        return [one.run(lambda: self._is_over) for one in (*transactional, *others)]
+        return [*transactional, *others]
 
     async def _create_topics(self) -> None:
         client = self._client("creator")

@@ -176,6 +176,7 @@ class SharedWorld(World):
                 (sharing, "ReadReplicas", replicas),
                 (janitor, "_LOOK_S", _JANITOR_S),
                 (merging, "_LOOK_S", _MERGING_S),
+                (merging, "_RETRY_S", _MERGING_S),
                 (merging, "write_merged", merge),
                 (merge_rule, "MERGED_MIN", _MERGED_MIN),
                 (MergeLimits, "of", lambda *_: _MERGE_LIMITS),
