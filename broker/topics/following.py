@@ -6,6 +6,7 @@ that hands partitions to another one, leads them no longer at once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,8 @@ from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+_TOPICS_A_TURN = 16
 
 
 class FollowingTopics(LiveTopics):
@@ -166,7 +169,9 @@ class FollowingTopics(LiveTopics):
                 for one in present
             }
         )
-        for record in present:
+        for at, record in enumerate(present):
+            if at % _TOPICS_A_TURN == 0:
+                await asyncio.sleep(0)  # there may be thousands: others take turns
             known = self._by_id.get(record.topic_id)
             if known is None:
                 await self._gain(record, configs.get(_owner(record), {}))

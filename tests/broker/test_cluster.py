@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pytest
 from bench.servers.postgresql import Postgresql
 from odradek.broker.composition import Broker
 from odradek.broker.errors import MetadataError
-from odradek.broker.metadata.members import NO_LEADER
-from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.metadata.members import NO_LEADER, Leader
+from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.orders.java import partition_for
 from odradek.broker.topics.plans import NewTopic
 from odradek.broker.topics.topic import Topic
@@ -86,6 +87,35 @@ async def create_at(one: Broker, others: Sequence[Broker], name: str, count: int
     topic = await create(one, name, count)
     await known_everywhere(others, name)
     return topic
+
+
+@on_uvloop
+async def test_others_take_turns_while_a_broker_follows_the_change_of_many_topics(
+    tmp_path: Path,
+) -> None:
+    count = 200
+    async with member(tmp_path, f"sqlite://{tmp_path / 'c.db'}", 1) as broker:
+        elsewhere = Leader(2, 0, "another-host", 2)
+        records = [
+            TopicRecord(f"t{one}", one.to_bytes(16), 3, 1, 0).led_by(elsewhere)
+            for one in range(2, 2 + count)
+        ]
+        turns, is_over = 0, False
+
+        def take_a_turn() -> None:
+            nonlocal turns
+            turns += 1
+            if not is_over:
+                asyncio.get_running_loop().call_soon(take_a_turn)
+
+        take_a_turn()
+        for epoch in range(2):  # they are new, then they have another leader epoch
+            leader, before = replace(elsewhere, epoch=epoch), turns
+            changed = {one.topic_id: one.led_by(leader) for one in records}
+            await broker.topics.follow(changed, {})
+            assert turns - before > count // 20
+            assert {one.record.leaders for one in broker.topics} == {3 * (leader,)}
+        is_over = True
 
 
 async def described(broker: Broker, name: str) -> dict[int, tuple[int, int]]:
