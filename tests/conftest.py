@@ -110,6 +110,18 @@ def few_open_files() -> Iterator[None]:
         assert len(list(folder.iterdir())) <= OPEN_FILES_MAX
 
 
+@pytest.fixture(autouse=True, scope="module")
+def same_process() -> Iterator[None]:
+    """Fail where tests leave the process's folder, or its search for garbage, changed."""
+    folder = Path.cwd()
+    yield
+    is_searching, folder_now = gc.isenabled(), Path.cwd()
+    gc.enable()
+    os.chdir(folder)
+    assert is_searching
+    assert folder_now == folder
+
+
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start Odradek with settings: start_broker({"num.partitions": "3"})."""

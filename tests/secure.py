@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import chdir
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -207,9 +208,8 @@ def _scan_some(files: Sequence[str]) -> list[Secret]:
     from detect_secrets import SecretsCollection
     from detect_secrets.settings import default_settings
 
-    os.chdir(ROOT)
     found: list[Secret] = []
-    with default_settings() as settings:
+    with chdir(ROOT), default_settings() as settings:
         guessing = {name: dict(settings.plugins[name]) for name in GUESSING}
         for is_test in (False, True):
             if is_test:

@@ -6,10 +6,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.parsing import parse
 
 ROOT = Path(__file__).parent.parent
 # An installation has this one name: here, a folder of links to the packages.
@@ -82,22 +83,13 @@ ROOMS = {
 SOURCES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
-@cache
-def _tree(path: Path) -> ast.Module:
-    text = path.read_text()
-    try:
-        return ast.parse(text)
-    except SystemError:  # before Python 3.11.8, now and then without a reason (gh-106905)
-        return ast.parse(text)
-
-
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def _imports(path: Path) -> Iterator[str]:
     """Iterate over the modules that a module imports, with full names."""
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -133,7 +125,7 @@ def test_each_package_has_a_link() -> None:
 
 def _imported_modules(path: Path) -> Iterator[str]:
     """Iterate over the modules of ours that a module imports, for their types as well."""
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{NAME}."):
             parent = (node.module or "").removeprefix(f"{NAME}.")
             for alias in node.names:
@@ -175,7 +167,7 @@ def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
     assert len(lines) <= most, "split it where a reader would look for the pieces"
     long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
     assert not long
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
@@ -183,7 +175,7 @@ def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
 
 def test_a_module_says_what_it_is() -> None:
     for path in SOURCES:
-        tree = _tree(path)
+        tree = parse(path)
         assert not tree.body or ast.get_docstring(tree), _name(path)
 
 
@@ -214,7 +206,7 @@ def _public_names(path: Path) -> Iterator[str]:
     """Iterate over the functions, classes and methods of a module without an underscore."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     is_command = path.relative_to(ROOT).parts[0] == "cli"  # decorators register these
-    for node in _tree(path).body:
+    for node in parse(path).body:
         if not isinstance(node, kinds):
             continue
         if not node.name.startswith("_") and not (is_command and node.decorator_list):

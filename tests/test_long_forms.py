@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.long_forms import LONG_FORMS, is_long
+from tests.support.parsing import parse
 
 TESTS = Path(__file__).parent
 
 
 @pytest.mark.parametrize("file", LONG_FORMS)
 def test_the_long_forms_of_a_file_exist(file: str) -> None:
-    tree = ast.parse((TESTS / file).read_text())
+    tree = parse(TESTS / file)
     tests = [
         one.name
         for one in ast.walk(tree)

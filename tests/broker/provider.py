@@ -98,7 +98,7 @@ def wrong_tokens() -> dict[str, str]:
         "no exp": token(exp=None),
         "no iat": token(iat=None),
         "exp before iat": token(iat=now_s + 7200),
-        "not yet": token(nbf=now_s + 600),
+        "not yet": token(nbf=now_s + 3000),
         "wrong audience": token(aud="another"),
         "no audience": token(aud=None),
         "wrong issuer": token(iss="https://elsewhere.example"),

@@ -67,9 +67,8 @@ class Catalog:
         return self.engine.read(lambda connection: HostStatements(connection).placed(HOST))
 
     def leaders(self) -> Sequence[Leader]:
-        record = self.engine.read(lambda to: HostStatements(to).topic(bytes(16)))
-        assert record is not None
-        return record.leaders
+        found = self.engine.read(lambda to: HostStatements(to).topics_of([bytes(16)]))
+        return found[bytes(16)].leaders
 
     def left(self) -> Mapping[int, LeftLog]:
         found = self.engine.read(lambda to: HostStatements(to).left_logs([bytes(16)]))

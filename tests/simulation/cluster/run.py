@@ -80,12 +80,15 @@ def play(
 def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
     """Play a scene in a world."""
     gc.freeze()  # a search for garbage then finds the new objects alone
+    was_searching = gc.isenabled()
     try:
         history = _play(world, scene)
         world.loop.end_threads()
         _collect_the_dead()
     finally:
         gc.unfreeze()
+        if was_searching:  # a broker may have ended while it did without
+            gc.enable()
     return history
 
 
