@@ -43,7 +43,7 @@ cluster: $(READY)
 # Tools and tests look at the files at the same time, and the one that collects the tests compiles
 # them, so that no worker does.
 test: $(READY_DEV) $(READY_SPARK) kafka
-	@$(MAKE) --no-print-directory -j 2 look collect
+	@$(MAKE) --no-print-directory -j 2 look secure collect
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists.
@@ -52,7 +52,7 @@ test-all: test
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)
-	@$(MAKE) --no-print-directory -j 2 look light
+	@$(MAKE) --no-print-directory -j 2 look secure light
 
 light: $(READY_DEV)
 	$(BIN)/python -m pytest -q -n $(WAITING) $(BY_FILE) --hypothesis-profile quick $(LIGHT)
@@ -60,7 +60,6 @@ light: $(READY_DEV)
 look: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
-	$(BIN)/python -m tests.secure
 
 collect: $(READY_DEV)
 	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT)) || { echo "$$found"; exit 1; }

@@ -22,15 +22,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 
+from bench.processes import resident_bytes
 from bench.servers.postgresql import Postgresql, running
 from odradek.broker.catalog.opening import open_catalog
 from odradek.broker.catalog.store import CatalogStore
@@ -39,7 +38,6 @@ from odradek.broker.metadata.store import Resource, ResourceType
 
 _LEASE_MS = 6_000
 _REPEATS = 50
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
@@ -153,11 +151,6 @@ def size_bytes(url: str) -> int:
             "SELECT pg_total_relation_size('topic') + pg_total_relation_size('partition')"
         ).fetchall()
     return int(rows[0][0])
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

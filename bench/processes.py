@@ -321,9 +321,10 @@ def end(process: subprocess.Popen[Any]) -> None:
         raise
 
 
-def resident_bytes(process: subprocess.Popen[bytes]) -> int:
-    """Return the resident memory of a process."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+def resident_bytes(process: subprocess.Popen[bytes] | None = None) -> int:
+    """Return the resident memory of a process, by default of this one."""
+    name = "self" if process is None else process.pid
+    for line in Path(f"/proc/{name}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024
     return 0

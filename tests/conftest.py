@@ -112,16 +112,13 @@ def few_open_files() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def same_process() -> Iterator[None]:
-    """Fail where tests leave the process in another folder; let it search for garbage again.
-
-    A broker that has just ended in this process may have suspended the search for a moment
-    (broker/loop/garbage.py), whose end its event loop does not see any more.
-    """
+    """Fail where tests leave the process's folder, or its search for garbage, changed."""
     folder = Path.cwd()
     yield
+    is_searching, folder_now = gc.isenabled(), Path.cwd()
     gc.enable()
-    folder_now = Path.cwd()
     os.chdir(folder)
+    assert is_searching
     assert folder_now == folder
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 from odradek.broker.catalog.engines import Engine
+from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.registrations import unregister
 from odradek.broker.catalog.segment_rows import remove_topics
 from odradek.broker.catalog.sessions import open_sessions
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader
-from odradek.broker.metadata.statements import Statements, read_all, read_keyed
+from odradek.broker.metadata.statements import (
+    ROWS_MAX,
+    TOPICS,
+    Statements,
+    read_all,
+    read_topic,
+)
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.placement import choose_leaders
 
@@ -38,10 +45,18 @@ class CatalogStatements(Statements):
 
     def topics_of(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicRecord]:
         """Return the topics that there are of some ids, with their leaders."""
-        found = super().topics_of(topic_ids)
-        counts = {key: one.partition_count for key, one in found.items()}
-        rows = read_keyed(self._connection, _LEADERS, "topic_id", counts)
-        leaders = _by_topic(sorted(rows, key=itemgetter(1)))
+        given = " JOIN (KEYS) AS given ON given.column1 = "
+        rows = query_for(
+            self._connection, f"{TOPICS}{given}id", {(one,) for one in topic_ids}
+        )
+        found = {one.topic_id: one for one in map(read_topic, rows)}
+        leaders = _by_topic(
+            row
+            for some in _in_parts(found.values())
+            for row in sorted(
+                query_for(self._connection, f"{_LEADERS}{given}topic_id", some), key=itemgetter(1)
+            )
+        )
         return {key: replace(one, leaders=tuple(leaders[key])) for key, one in found.items()}
 
     def create_topics(self, topics: Iterable[tuple[TopicRecord, Mapping[str, str]]]) -> None:
@@ -197,6 +212,20 @@ class CatalogStatements(Statements):
                 if number >= first
             ],
         )
+
+
+def _in_parts(records: Iterable[TopicRecord]) -> Iterator[list[tuple[bytes]]]:
+    """Split topics into lists of keys that have ROWS_MAX partitions each, or are one topic."""
+    some: list[tuple[bytes]] = []
+    count = 0
+    for one in records:
+        count += one.partition_count
+        if some and count > ROWS_MAX:
+            yield some
+            some, count = [], one.partition_count
+        some.append((one.topic_id,))
+    if some:
+        yield some
 
 
 def _by_topic(rows: Iterable[tuple[Any, ...]]) -> defaultdict[bytes, list[Leader]]:

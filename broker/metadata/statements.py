@@ -22,8 +22,7 @@ Value = str | int | bytes | None
 # A statement returns about so many rows at most. With a million at once, a database would end the
 # statement, or the transaction that rests while they are looked at.
 ROWS_MAX = 20_000
-_KEYS_MAX = 1_000
-_TOPICS = (
+TOPICS = (
     "SELECT name, id, partition_count, replication_factor, created_ms, is_deleting, made_count"
     " FROM topic"
 )
@@ -52,24 +51,6 @@ def read_all(
     while rows := connection.execute(page, (*begin, ROWS_MAX)):
         yield from rows
         begin = rows[-1][: len(key)]
-
-
-def read_keyed(
-    connection: Connection, query: str, column: str, keys: Mapping[bytes, int]
-) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the rows that have one of many values in a column.
-
-    `keys` has about how many rows each value has; the query has no conditions.
-    """
-    some: list[bytes] = []
-    count = 0
-    for key, rows in (*keys.items(), (b"", ROWS_MAX)):
-        if some and (count + rows > ROWS_MAX or len(some) == _KEYS_MAX):
-            marks = ", ".join("?" * len(some))
-            yield from connection.execute(f"{query} WHERE {column} IN ({marks})", some)
-            some, count = [], 0
-        some.append(key)
-        count += rows
 
 
 class Statements:
@@ -103,13 +84,8 @@ class Statements:
         """Return all topics, in the order of their names."""
         return tuple(self._read_topics())
 
-    def topics_of(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicRecord]:
-        """Return the topics that there are of some ids."""
-        rows = read_keyed(self._connection, _TOPICS, "id", dict.fromkeys(topic_ids, 1))
-        return {one.topic_id: one for one in map(_topic, rows)}
-
     def _read_topics(self) -> Iterator[TopicRecord]:
-        return map(_topic, read_all(self._connection, _TOPICS, ("name",), ("",)))
+        return map(read_topic, read_all(self._connection, TOPICS, ("name",), ("",)))
 
     def configs(self) -> dict[Resource, dict[str, str]]:
         """Return all settings, by their owner."""
@@ -256,7 +232,8 @@ class Statements:
         return next_id - count
 
 
-def _topic(row: tuple[Any, ...]) -> TopicRecord:
+def read_topic(row: tuple[Any, ...]) -> TopicRecord:
+    """Return the topic of a row that TOPICS has found."""
     name, topic_id, count, replicas, created_ms, is_deleting, made = row
     return TopicRecord(
         name, bytes(topic_id), count, replicas, created_ms, bool(is_deleting), made

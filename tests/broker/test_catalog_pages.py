@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.catalog import key_lists
+from odradek.broker.catalog import statements as catalog_statements
 from odradek.broker.catalog.silences import close_silent, open_leases
-from odradek.broker.metadata import statements
+from odradek.broker.metadata import statements as metadata_statements
 from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.statements import Connection, Value
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
@@ -30,8 +32,9 @@ def catalog(catalog_url: str) -> Catalog:
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "ROWS_MAX", 3)
-    monkeypatch.setattr(statements, "_KEYS_MAX", 2)
+    for module in (metadata_statements, catalog_statements):
+        monkeypatch.setattr(module, "ROWS_MAX", 3)
+    monkeypatch.setattr(key_lists, "_KEYS_MAX", 2)
 
 
 def topics(rng: random.Random) -> list[tuple[TopicRecord, dict[str, str]]]:
