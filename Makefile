@@ -27,6 +27,9 @@ LIGHT := -m "not live and not slow and not kafka and not spark and not interop a
 
 # The tests of a file share its brokers, in one worker; the files begin in the order of collection.
 BY_FILE := --dist loadfile --no-loadscope-reorder
+# A call into C that keeps the interpreter's lock stops pytest-timeout, too: this ends the worker and
+# names its test. Another worker in its place would meet the same test again.
+UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +47,7 @@ cluster: $(READY)
 # them, so that no worker does.
 test: $(READY_DEV) $(READY_SPARK) kafka
 	@$(MAKE) --no-print-directory -j 2 look secure collect
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(SHORT)
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists.
 test-all: test
@@ -55,7 +58,7 @@ check: $(READY_DEV)
 	@$(MAKE) --no-print-directory -j 2 look secure light
 
 light: $(READY_DEV)
-	$(BIN)/python -m pytest -q -n $(WAITING) $(BY_FILE) --hypothesis-profile quick $(LIGHT)
+	$(BIN)/python -m pytest -q -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile quick $(LIGHT)
 
 look: $(READY_DEV)
 	$(BIN)/ruff check .

@@ -215,7 +215,8 @@ class _Round:
 
 
 def _cores(spark: SparkSession) -> int:
-    return max(spark.sparkContext.defaultParallelism, _CORES_MIN)
+    cores: int = max(spark.sparkContext.defaultParallelism, _CORES_MIN)
+    return cores
 
 
 def _waves(logs: Sequence[LeasedLog], bytes_max: int) -> Iterator[list[LeasedLog]]:

@@ -179,7 +179,7 @@ class IcebergTable:
         held = spark.table(self._connected(spark))
         keys = keys.select(*_KEY).distinct().persist()
         try:
-            deleted = held.join(keys, _KEY, "left_anti").count()
+            deleted: int = held.join(keys, _KEY, "left_anti").count()
             if deleted:
                 spark.sql(delete_statement(self._quoted, keys))
             return deleted
