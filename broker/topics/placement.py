@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Leader, Member
 from odradek.broker.metadata.store import TopicRecord
+from odradek.dataclass import dataclass
 
 # The brokers that are to lead partitions, by topic id and number; NO_LEADER ends a move.
 Targets = dict[tuple[bytes, int], int]
@@ -40,14 +40,10 @@ def assigned_leaders(
     is_shared: bool = False,
 ) -> tuple[Leader, ...]:
     """Return the leaders that a client has chosen: the first broker of each assignment."""
-    return tuple(
-        Leader.of(members[replicas[0]], is_shared=is_shared) for replicas in assignments
-    )
+    return tuple(Leader.of(members[replicas[0]], is_shared=is_shared) for replicas in assignments)
 
 
-def spread_evenly(
-    partitions: Sequence[tuple[str, int]], node_ids: Sequence[int]
-) -> Sequence[int]:
+def spread_evenly(partitions: Sequence[tuple[str, int]], node_ids: Sequence[int]) -> Sequence[int]:
     """Return a broker for each partition, given its topic and the broker that it has now.
 
     The partitions of each topic are spread evenly, and so are those of all topics together.
@@ -127,9 +123,13 @@ def drain_targets(
     if any(alive[one].host == alive[node_id].host for one in others):
         fair = fair_targets(topics, alive.values(), without=node_id)
         return cancelled | {one.key: fair[one.key] for one in leaving}
-    stays = [one for one in placed if one.node_id != node_id]
-    led = Counter(one.node_id for one in stays)
-    of_topic = Counter((one.topic, one.node_id) for one in stays)
+    stays = [
+        (one.topic, one.leader.node_id if one.key in cancelled else one.node_id)
+        for one in placed
+        if one not in leaving
+    ]
+    led = Counter(node for _, node in stays)
+    of_topic = Counter(stays)
     targets: Targets = {}
     for one in leaving if others else ():
         to = min(others, key=lambda other: (of_topic[one.topic, other], led[other]))
@@ -150,7 +150,8 @@ def even_targets(topics: Iterable[TopicRecord], members: Iterable[Member]) -> Ta
     sizes = Counter(one.host for one in alive.values())
     hosts = {one.key: alive[one.node_id].host for one in placed}
     counts = Counter(hosts.values())
-    lacking = {host: fair - counts[host] for host, fair in _shares(sizes, counts).items()}
+    bound = Counter(hosts[one.key] for one in placed if one.is_moving)
+    lacking = {host: fair - counts[host] for host, fair in _shares(sizes, counts, bound).items()}
     of_topic = Counter((one.topic, hosts[one.key]) for one in placed)
     arrived = set()
     for one in _by_abundance(placed, hosts):
@@ -169,9 +170,7 @@ def even_targets(topics: Iterable[TopicRecord], members: Iterable[Member]) -> Ta
     targets: Targets = {}
     for host in sizes:
         here = [one for one in placed if hosts[one.key] == host]
-        present = [
-            (one.topic, NO_LEADER if one.key in arrived else one.node_id) for one in here
-        ]
+        present = [(one.topic, NO_LEADER if one.key in arrived else one.node_id) for one in here]
         node_ids = [one.node_id for one in alive.values() if one.host == host]
         for one, node_id in zip(here, spread_evenly(present, node_ids), strict=True):
             if node_id != one.node_id and not one.is_moving:
@@ -215,18 +214,35 @@ def _placed(topics: Iterable[TopicRecord], alive: Mapping[int, Member]) -> list[
     return found
 
 
-def _shares(sizes: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
+def _shares(
+    sizes: Mapping[str, int], counts: Mapping[str, int], bound: Mapping[str, int]
+) -> dict[str, int]:
     """Return how many partitions each host is to have, in proportion to its brokers.
 
-    Of the hosts that may have one more, those have it that have the most too many: fewer move.
+    A host to which more than that are bound keeps those, and the others share the rest. Of the
+    hosts that may have one more, those have it to which it is bound, then those that have the most
+    too many: fewer move.
     """
-    total, brokers = sum(counts.values()), sum(sizes.values())
-    shares = {host: total * size // brokers for host, size in sizes.items()}
-    uneven = [host for host, size in sizes.items() if total * size % brokers]
-    uneven.sort(key=lambda host: shares[host] - counts.get(host, 0))
-    for host in uneven[: total - sum(shares.values())]:
-        shares[host] += 1
-    return shares
+    shares: dict[str, int] = {}
+    rest = dict(sizes)
+    while True:
+        total = sum(counts.values()) - sum(shares.values())
+        brokers = sum(rest.values())
+        fair = {host: total * size // brokers for host, size in rest.items()}
+        more = [host for host, size in rest.items() if total * size % brokers]
+        beyond = [host for host in rest if bound.get(host, 0) > fair[host] + (host in more)]
+        one_more = [host for host in more if bound.get(host, 0) > fair[host]]
+        extra = total - sum(fair.values())
+        full = beyond or (one_more if len(one_more) > extra else [])
+        if not full:
+            break
+        for host in full:
+            shares[host] = bound[host]
+            del rest[host]
+    more.sort(key=lambda host: (host not in one_more, fair[host] - counts.get(host, 0)))
+    for host in more[:extra]:
+        fair[host] += 1
+    return shares | fair
 
 
 def _by_abundance(
