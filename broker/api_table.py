@@ -7,7 +7,8 @@ version 3 on, as Kafka 4 does. A test compares the ranges with the declarations 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

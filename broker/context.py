@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +24,7 @@ from odradek.broker.security.authorized_operations import (
     bit_field,
 )
 from odradek.broker.security.principals import ANONYMOUS, Principal
+from odradek.dataclass import dataclass
 from odradek.protocol.pacing import Pace, paced, unpaced
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from odradek.broker.process.signals import Signals
 from odradek.config.effective import resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer
+from odradek.dataclass import dataclass
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.errors import DiskFailure, StorageError
 from odradek.storage.real_files import RealFileSystem

@@ -13,7 +13,6 @@ import ssl
 import sys
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ import click
 
 from odradek.cli.peer import owner_of_peer
 from odradek.config.printable import printable
+from odradek.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., None])
 

@@ -7,12 +7,12 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 from odradek.cli.ask import AskError, ask_with_token
 from odradek.cli.finding import OK, PROBLEM, Finding
 from odradek.cli.words import count
+from odradek.dataclass import dataclass
 
 _TIMEOUT_S = 5.0
 

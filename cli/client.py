@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,7 @@ from odradek.cli.refusals import (
     explain,
     refused,
 )
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cli.dump_words import Decoder, decoder_of
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.protocol import legacy
 from odradek.protocol.batches import MAGIC, NO_PRODUCER_ID, BatchHeader, Record
 from odradek.protocol.control import ControlType, decode_control

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek.dataclass import dataclass
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 

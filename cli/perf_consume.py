@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +17,7 @@ from odradek.cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, 
 from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
 from odradek.cli.reading import is_passing
 from odradek.cli.refusals import Act, refused
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
+
+from odradek.dataclass import dataclass
 
 # With more keys the table of a Zipf distribution takes more memory than a tool should.
 ZIPF_KEYS_MAX = 20_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +27,7 @@ from odradek.cli.perf_figures import (
 from odradek.cli.perf_load import Distribution, DistributionType, Load, Records
 from odradek.cli.produce import ACKS, CODECS, PARTITIONER
 from odradek.cli.refusals import CommandError, explain
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 
 from odradek.cli.client import REQUEST_TIMEOUT_S
 from odradek.cli.refusals import Act
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from odradek.cli.client import Admin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -15,6 +15,7 @@ from odradek.cli.completion import complete_topics
 from odradek.cli.records import Headers, Line, LineError, read_json, split_line
 from odradek.cli.refusals import Act, CommandError, explain, refused
 from odradek.cli.words import count
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

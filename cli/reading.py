@@ -8,13 +8,14 @@ import select
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from odradek.cli.positions import Partition
 from odradek.cli.records import Consumed, Write
 from odradek.cli.refusals import Act, refused
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message

@@ -7,8 +7,9 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from odradek.dataclass import dataclass
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import IO, Any
 
 import click
 
 from odradek.config.printable import printable
+from odradek.dataclass import dataclass
 
 _LACKS_RIGHT = "AUTHORIZATION_FAILED"
 # Explanations where neither the broker's message nor the client's names the remedy.

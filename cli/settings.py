@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin
 from odradek.cli.refusals import Act, CommandError, Denied
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConfigEntry, ConfigResource

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from odradek.config.errors import ConfigError
 from odradek.config.option import Option
 from odradek.config.resolution import Entry, Source, Synonym
 from odradek.config.values import Kind, render, words
+from odradek.dataclass import dataclass
 
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
 ALL_METRICS = "*"

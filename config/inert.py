@@ -7,10 +7,10 @@ class, the default here is none.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from odradek.config.option import Option, Update
 from odradek.config.values import Kind, parse
+from odradek.dataclass import dataclass
 
 _UPDATES: tuple[Update, ...] = ("cluster-wide", "per-broker")
 

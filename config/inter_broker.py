@@ -14,7 +14,7 @@ client of the others. A broker without a catalog asks no other, and checks nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.config.errors import ConfigError
 from odradek.config.listeners import PROTOCOLS, Listener
@@ -31,6 +31,7 @@ from odradek.config.sasl import (
 from odradek.config.tls import PROTOCOLS as TLS
 from odradek.config.tls import TlsConfig
 from odradek.config.values import one_of
+from odradek.dataclass import dataclass
 
 LISTENER = "inter.broker.listener.name"
 PROTOCOL = "security.inter.broker.protocol"

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.config.errors import ConfigError
+from odradek.dataclass import dataclass
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 # A word that begins with a digit, a dot or a dash is a number to Java, and needs quotes.

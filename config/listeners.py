@@ -11,11 +11,11 @@ server.properties and compose files work unchanged.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from odradek.config.errors import ConfigError, raise_any
 from odradek.config.values import INT32_MAX, Value, invalid
+from odradek.dataclass import dataclass
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -20,11 +20,11 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 from odradek.config.errors import ConfigError
 from odradek.config.values import Kind, Validator, Value, parse, render
+from odradek.dataclass import dataclass
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ def options(cls: type[T]) -> type[T]:
     """
     inherited = (spec for base in cls.__bases__ for spec in _OPTIONS.get(base, ()))
     specs = (*_own_options(cls), *inherited)
-    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
     _OPTIONS[made] = specs
     return made
 
@@ -191,7 +191,7 @@ def section(cls: type[T]) -> type[T]:
     """Make a class of option() fields a section of a config, which inherits it."""
     _OPTIONS[cls] = _own_options(cls)
     # Without slots, so that a config may inherit several; the config has slots for all fields.
-    return dataclass(frozen=True, kw_only=True)(cls)
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
 
 _OPTIONS: dict[type, tuple[Option, ...]] = {}

@@ -10,9 +10,9 @@ a setting overrides one without the prefix, no matter which layers the two come 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from odradek.config.resolution import Layer, Source
+from odradek.dataclass import dataclass
 
 PREFIX = "listener.name."
 MECHANISMS = ("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer")

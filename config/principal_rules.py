@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from odradek.config.errors import ConfigError
+from odradek.dataclass import dataclass
 
 OPTION = "ssl.principal.mapping.rules"
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from odradek.config.effective import BROKER_OPTION
 from odradek.config.per_listener import base_name
 from odradek.config.providers import is_of_providers
 from odradek.config.resolution import Entry, Layer
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

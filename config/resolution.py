@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import dropwhile
 from typing import Any, Generic, TypeVar
@@ -18,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from odradek.config.errors import ConfigError, raise_any
 from odradek.config.option import Fallback, Option, hide_value, options_of
 from odradek.config.values import Kind, render
+from odradek.dataclass import dataclass
 
 T = TypeVar("T")
 

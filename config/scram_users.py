@@ -13,9 +13,10 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.config.errors import ConfigError
+from odradek.dataclass import dataclass
 
 OPTION = "odradek.scram.users"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from typing import Annotated
 
 from odradek.config.errors import ConfigError
+from odradek.dataclass import dataclass
 
 Value = bool | int | float | str | tuple[str, ...]
 

@@ -10,13 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import ending_offsets
 from odradek.pipeline.connector import KAFKA
 from odradek.pipeline.errors import PipelineError

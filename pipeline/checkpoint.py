@@ -10,10 +10,10 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import exists, list_names, read_text
 

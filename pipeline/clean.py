@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import click
 from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.shared.leased import LeasedLog, Leases, find_shared
 from odradek.broker.shared.leased_terms import Proposal
 from odradek.broker.shared.snapshot import SharedLogs, SnapshotError
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.options import (
     catalog_of_environment,

@@ -17,10 +17,11 @@ and SkimpyOffsetMap of Kafka 4.3.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from odradek.dataclass import dataclass
 
 Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -44,6 +43,7 @@ from odradek.broker.shared.leased_terms import Proposal
 from odradek.broker.shared.snapshot import SharedLogs, open_store
 from odradek.cleaner.passes.hashing import HashKey
 from odradek.cleaner.passes.parts import PartFacts
+from odradek.dataclass import dataclass
 from odradek.pipeline.python_workers import forget_archives
 from odradek.storage.errors import StorageError
 from odradek.storage.objects.store import ObjectStoreError

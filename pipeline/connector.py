@@ -17,11 +17,12 @@ This module also handles two other failures:
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 
 Version: TypeAlias = tuple[int, int, int]

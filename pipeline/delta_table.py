@@ -7,11 +7,11 @@ metadata of each commit name the batch of that query.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import Progress
 from odradek.pipeline.connector import DELTA, Package
 from odradek.pipeline.errors import PipelineError

@@ -7,7 +7,8 @@ the base for each dirty byte.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from odradek.dataclass import dataclass
 
 RATIOS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
 

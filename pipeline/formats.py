@@ -6,7 +6,6 @@ turns it into a row of nulls, which may also be a valid value.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pyspark.errors import PySparkException
@@ -14,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.connector import AVRO, PROTOBUF, Package
 from odradek.pipeline.descriptors import add_repeated_field
 from odradek.pipeline.errors import PipelineError

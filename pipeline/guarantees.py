@@ -15,11 +15,11 @@ row that breaks it has a text about the breach.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.reading import Reading
 
 

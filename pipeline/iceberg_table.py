@@ -7,13 +7,13 @@ one commit.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import Progress
 from odradek.pipeline.connector import ICEBERG, Package
 from odradek.pipeline.errors import PipelineError

@@ -18,11 +18,11 @@ it, is refused.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import Progress
 from odradek.pipeline.connector import Package
 from odradek.pipeline.errors import PipelineError

@@ -11,12 +11,12 @@ JSON object of them. A value is a JSON object of every column, nulls included, o
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 
 

@@ -18,12 +18,12 @@ each record counted once.
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import checkpoint_progress, require_match
 from odradek.pipeline.options import (
     errors_in_one_line,

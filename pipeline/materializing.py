@@ -11,12 +11,13 @@ Such a job refuses to start without ``--reconcile``, which compares its table wi
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.admin import open_admin
 from odradek.pipeline.checkpoint import Progress, checkpoint_progress, require_match
 from odradek.pipeline.errors import PipelineError

@@ -8,13 +8,13 @@ Partitions are numbered in the order of their extents: the column ``place``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.cleaner_model import NEVER, RunFinder
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ Spark's own readers read the table, in any format that they know.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.options import decorated, pairs
 from odradek.pipeline.tickets import tickets
 

@@ -8,12 +8,12 @@ project's `cleaner`, whose arithmetic is repeated here, in numbers of records.
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.cleaner_model import Offsets
 
 Counts = npt.NDArray[np.float64]

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.cleaner_model import KafkaCleaner, Run
 from odradek.pipeline.dirty_ratios import DirtyRatio, dirty_ratios
 from odradek.pipeline.own_model import OwnRun

@@ -7,13 +7,14 @@ nothing more is written.
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import Row, SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline import neighbours
 from odradek.pipeline.cleaner_model import KafkaCleaner, Run, Sizes, kafka_runs
 from odradek.pipeline.errors import PipelineError

@@ -15,11 +15,12 @@ key is in it once, so that a record sent twice has the same effect.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import exists, list_names, read_text, remove, write_text
 

@@ -7,10 +7,10 @@ Spark's Kafka sink, which gives each key the partition that Kafka's own Java pro
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.keyed import Keyed, as_records, require_unique_keys, tombstones_of_missing
 from odradek.pipeline.origin import TableSource, Tickets

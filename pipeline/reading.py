@@ -18,13 +18,14 @@ A row is
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.admin import open_admin, require_compacted
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import exists, read_text, remove, write_text

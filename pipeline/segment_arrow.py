@@ -6,12 +6,12 @@ pipeline/segment_columns.py describes the columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.segment_batches import Damage
 from odradek.pipeline.segment_columns import COLUMNS
 from odradek.pipeline.segment_files import Segment

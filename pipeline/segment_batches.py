@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from io import RawIOBase
 
 import numpy as np
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_beside import INDEX, read_beside
 from odradek.pipeline.segment_bytes import Opener, open_bytes

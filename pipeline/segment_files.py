@@ -22,12 +22,13 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_selection import INT64_END, SegmentOptions, Selection, Span
 

@@ -7,12 +7,12 @@ damaged or gone, is read.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.cleaner.passes.key_filter import may_have_key
+from odradek.dataclass import dataclass
 from odradek.pipeline.segment_beside import KEYS, read_beside
 from odradek.pipeline.segment_files import Segment
 

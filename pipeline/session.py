@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import environ
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.connector import KAFKA, Package, package_settings, prepare, spark_version
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.java import require_java

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.admin import require_compaction
 from odradek.pipeline.guarantees import with_bound
 from odradek.pipeline.reading import Reading

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.shared.snapshot import (
@@ -23,6 +22,7 @@ from odradek.broker.shared.snapshot import (
 )
 from odradek.config.errors import ConfigError
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.segment_files import Segment, SharedPart, require_partitions
 from odradek.pipeline.segment_selection import CONFIG, SegmentOptions, Selection, Span

@@ -19,9 +19,10 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

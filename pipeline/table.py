@@ -17,12 +17,12 @@ Each batch rewrites the whole table, which suits tables of up to some million ke
 """
 
 import re
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from odradek.dataclass import dataclass
 from odradek.pipeline.checkpoint import Progress
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.files import exists, list_names, remove

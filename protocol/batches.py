@@ -28,9 +28,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Buffer, Codec, compress
 from odradek.protocol.errors import ProtocolError

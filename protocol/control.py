@@ -14,8 +14,8 @@ EndTransactionMarker; KIP-98.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.codes import OpenCode
 from odradek.protocol.errors import ProtocolError

@@ -11,9 +11,9 @@ ApiVersions response never has one (KIP-511).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import encode_into
 from odradek.protocol.encoding import Chunk, Output
 from odradek.protocol.errors import HttpRequest, ProtocolError

@@ -26,10 +26,11 @@ in the tests that compare the two, these functions are used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import ProtocolError
 

@@ -21,9 +21,9 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
+from odradek.dataclass import dataclass
 from odradek.protocol.wire import Primitive
 
 T = TypeVar("T")

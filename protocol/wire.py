@@ -13,9 +13,9 @@ varint of length + 1, with 0 for null:
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.pacing import PACED_MIN, paced_in_codec
 

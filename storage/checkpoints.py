@@ -12,9 +12,9 @@ log start offset and replication. A file is replaced whole and atomically.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
 

@@ -21,10 +21,10 @@ import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.protocol.legacy import stored_crc
 from odradek.storage.checkpoints import LeftLog, TopicPartition

@@ -8,8 +8,7 @@ VerificationStateEntry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.storage.errors import OutOfOrderSequence
 

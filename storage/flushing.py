@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.storage.errors import DiskFailure
 from odradek.storage.files import FileSystem, Opened
 from odradek.storage.segment import Segment

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import BatchHeader, Record, batch_crc
 from odradek.protocol.compiler import decode

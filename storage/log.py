@@ -17,10 +17,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import patch_base_offset_and_epoch
 from odradek.storage.allowance import Allowance
 from odradek.storage.epochs import LeaderEpochs

@@ -10,11 +10,11 @@ of a segment (.keys) is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from crc32c import crc32c
 
+from odradek.dataclass import dataclass
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
 from odradek.storage.index import OffsetIndex, TimeIndex

@@ -16,9 +16,9 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.errors import CorruptFile, UnknownDirectory

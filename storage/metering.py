@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

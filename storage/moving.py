@@ -24,10 +24,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import Checkpoints
 from odradek.storage.directory import LogDirectory
 from odradek.storage.epochs import LeaderEpochs

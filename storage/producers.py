@@ -12,9 +12,10 @@ the log counts as replicated, so a transaction is stable as soon as it has ended
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader
 from odradek.storage.errors import (
     InvalidProducerEpoch,

@@ -7,11 +7,11 @@ mutated, so that a thread can take it and read without a lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import DiskFailure, NotCached, OffsetOutOfRange, StorageError

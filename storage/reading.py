@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_records import record_section
 from odradek.protocol.batches import MAGIC, BatchHeader, CorruptBatch
 from odradek.protocol.errors import ProtocolError

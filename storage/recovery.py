@@ -23,10 +23,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import CorruptFile
 from odradek.storage.exchange import base_offset_of, repair

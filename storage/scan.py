@@ -15,11 +15,11 @@ import contextlib
 import logging
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.protocol import legacy
 from odradek.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
 from odradek.protocol.errors import ProtocolError

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.storage.errors import CorruptFile, DiskFailure
 from odradek.storage.files import Buffer, File, FileSystem, Opened

@@ -15,9 +15,9 @@ import contextlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import BatchHeader
 from odradek.protocol.control import ControlType, decode_control, encode_end_txn_marker

@@ -11,9 +11,9 @@ damaged in transit are called corrupt; an error under a correct CRC is an invali
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol import batches
 from odradek.protocol.batch_records import unpack_section
 from odradek.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic

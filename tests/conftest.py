@@ -14,8 +14,10 @@ from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
 
@@ -84,6 +86,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "kafka" in item.keywords:
                 item.add_marker(skip)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Give each file to one worker, and all files with a Spark session to the same one."""
+    return ByJavaProcess(config, log) if config.option.dist == "loadfile" else None
+
+
+class ByJavaProcess(LoadFileScheduling):
+    """Keeps together the tests that share a process: Spark's takes 20 s to become fast."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        is_in_pipeline = file.startswith("tests/pipeline/")
+        return "spark" if is_in_pipeline and _has_spark(ROOT / file) else file
+
+
+@cache
+def _has_spark(file: Path) -> bool:
+    return "SparkSession" in file.read_text()
 
 
 @pytest.fixture

@@ -101,7 +101,12 @@ def test_imports_point_one_way() -> None:
     for path in SOURCES:
         package = path.relative_to(ROOT).parts[0]
         ours = {module.split(".")[1] for module in _imports(path) if module.startswith(f"{NAME}.")}
-        assert ours <= MAY_IMPORT[package], _name(path)
+        assert ours <= MAY_IMPORT[package] | {"dataclass"}, _name(path)
+
+
+def test_dataclasses_are_those_that_cost_little_at_the_start() -> None:
+    pythons = re.compile(r"^from dataclasses import .*\bdataclass\b", re.M)
+    assert not {_name(path) for path in SOURCES if pythons.search(path.read_text())}
 
 
 def test_the_pipeline_knows_few_modules_of_the_brokers() -> None:

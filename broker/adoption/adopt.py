@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +29,7 @@ from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.store import Resource, ResourceType, SecurityKind
 from odradek.broker.security.acls import to_row
 from odradek.broker.topics import names as topic_names
+from odradek.dataclass import dataclass
 from odradek.storage import checkpoints
 from odradek.storage.directory import LOCK, METADATA_DIRECTORY
 from odradek.storage.files import FileSystem

@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
 from odradek.broker.adoption.survey import segment_files
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_records import iterate_records
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.errors import ProtocolError

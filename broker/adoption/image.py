@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.metadata.store import ResourceType
+from odradek.dataclass import dataclass
 from odradek.protocol.messages import metadata_records as records
 from odradek.storage.kraft import MetadataEntry
 

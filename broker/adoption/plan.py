@@ -7,7 +7,7 @@ out. An obstacle stops the adoption, unless it is forced: then the obstacle's su
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.adoption.image import ClusterImage, PartitionState, TopicState
 from odradek.broker.adoption.quotas import adopted_quotas
@@ -28,6 +28,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer, Source
 from odradek.config.share import ShareConfig
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.checkpoints import TopicPartition
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.adoption.errors import AdoptionError
+from odradek.dataclass import dataclass
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from odradek.broker.metadata.features import ELR
 from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.services import Services
 from odradek.broker.topics.states import OfflinePartition, Partition, RemotePartition
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.metadata.configs import Alteration, Configs
@@ -21,6 +20,7 @@ from odradek.broker.topics.registry import Topics
 from odradek.config.effective import BROKER_OPTION, TOPIC_OPTION
 from odradek.config.option import Option
 from odradek.config.values import Kind
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from odradek.broker.context import RequestContext
 from odradek.broker.loop.repeats import answer_each
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced

@@ -8,10 +8,11 @@ on because librdkafka needs it (KAFKA-18659), and served from version 3 on, as i
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from odradek.broker.api_table import Api
 from odradek.broker.handlers import Handle
+from odradek.dataclass import dataclass
 from odradek.protocol.messages import message_classes, snake_case
 from odradek.protocol.schema import info_of
 

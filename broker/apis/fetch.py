@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
@@ -48,6 +47,7 @@ from odradek.broker.fetch.sessions import (
 from odradek.broker.fetch.wanted import wanted_partitions
 from odradek.broker.handlers import Patient
 from odradek.broker.services import Services
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import body_bytes
 from odradek.protocol.messages.fetch import (

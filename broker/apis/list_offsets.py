@@ -22,13 +22,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable
-from dataclasses import dataclass
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
 from odradek.broker.orders.scala import grouped_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,

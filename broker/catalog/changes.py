@@ -7,7 +7,7 @@ row that changed many times is read once, and no change has to be undone or merg
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from odradek.broker.catalog.registrations import absent_members
@@ -23,6 +23,7 @@ from odradek.broker.metadata.store import (
     SecurityKind,
     TopicRecord,
 )
+from odradek.dataclass import dataclass
 
 _SEPARATOR = "/"
 # A broker follows within a fraction of a second; one that is further behind has to start again.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.object_rows import topic_names
 from odradek.broker.catalog.segment_rows import offsets_of
 from odradek.broker.catalog.wal_rows import entry_rows, object_key
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.wal.entries import read_ends
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

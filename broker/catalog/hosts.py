@@ -14,7 +14,7 @@ A log that passes from one to the other comes with a note (LeftLog) in the parti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import Engine
@@ -25,6 +25,7 @@ from odradek.broker.metadata.members import ANY_HOST, NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.topics.placement import fair_targets, spread_evenly
 from odradek.broker.topics.states import Handover
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import LeftLog, TopicPartition
 
 Left = Mapping[TopicPartition, LeftLog]

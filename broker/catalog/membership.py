@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from odradek.broker.catalog.changes import News
 from odradek.broker.catalog.engines import CatalogAway
@@ -28,6 +27,7 @@ from odradek.broker.metadata.members import Brokers
 from odradek.broker.topics.registry import Topics
 from odradek.config.catalog import CatalogConfig
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

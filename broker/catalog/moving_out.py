@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +36,7 @@ from odradek.broker.metadata.sqlite import create_image
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import Metadata, ResourceType, TopicRecord
 from odradek.config.workers import CATALOG_NAME
+from odradek.dataclass import dataclass
 from odradek.storage import checkpoints
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.files import FileSystem

@@ -7,10 +7,9 @@ on with metadata that has gone elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

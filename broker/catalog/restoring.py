@@ -19,7 +19,6 @@ offsets, and the WAL has no batches after that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.broker.catalog import changes
@@ -32,6 +31,7 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.members import NO_LEADER, Member
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 SESSIONS_SKIPPED = 1_000_000
 LEADER_EPOCHS_SKIPPED = 1_000_000

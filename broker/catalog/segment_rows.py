@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.broker.catalog import garbage_rows
@@ -37,6 +36,7 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection, Value
 from odradek.config.values import INT32_MAX
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StaleSegments
 
 TABLES = """

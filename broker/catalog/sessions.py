@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import Endpoint, Member
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 RESTORED = "restored"
 """The clock of a row that is no broker's: it stands for a restore, which ended all sessions below.

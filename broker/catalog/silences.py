@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.sessions import Session, close_session, open_rows
 from odradek.broker.catalog.statements import CatalogStatements
 from odradek.broker.metadata.members import Member
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 _MS_PER_S = 1_000
 # Another broker's lease may be longer than the one here; by a clock that has jumped, it seems to

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ the bucket, whose key follows from session and sequence (`object_key`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.metadata.statements import Connection
+from odradek.dataclass import dataclass
 
 TABLES = """
     CREATE TABLE wal_entry (

@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.catalog.engines import Engine
 from odradek.broker.catalog.garbage_rows import note_garbage
 from odradek.broker.catalog.segment_rows import offsets_of
 from odradek.broker.catalog.wal_rows import object_key
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.wal.entries import read_ends
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

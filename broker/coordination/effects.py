@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from odradek.dataclass import dataclass
 from odradek.storage.transactions import Marker
 
 Token = object

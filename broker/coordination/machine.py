@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from odradek.broker.coordination.effects import Effect, Timer
 from odradek.broker.coordination.seams import KeyValue
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from asyncio import Future, Task, TimerHandle
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from odradek.broker.coordination.effects import Describable, Producer
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import NO_PRODUCER_ID
 from odradek.storage.transactions import Marker
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 
 from odradek.broker.counters.latency import Counts, Times
+from odradek.dataclass import dataclass
 from odradek.storage.objects.counting import DELETE, PUT, Request
 from odradek.storage.objects.store import (
     ObjectExists,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.counters.latency import Times
+from odradek.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.broker.durability.group_commit import GroupCommit
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 

@@ -10,7 +10,7 @@ history gets the offset where the two diverge (KIP-595).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek.broker.errors import code_of
@@ -28,6 +28,7 @@ from odradek.broker.metadata import members
 from odradek.broker.reassignment.followers import Followers
 from odradek.broker.topics.states import OfflinePartition, RemotePartition
 from odradek.broker.topics.topic import Topic
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,

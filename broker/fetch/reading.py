@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.broker.context import RequestContext
 from odradek.config.broker import BrokerConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.messages.fetch import FetchRequest
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1

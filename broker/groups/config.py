@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 from odradek.config.consumer import ConsumerConfig
+from odradek.dataclass import dataclass
 
 MINUTE_MS = 60_000
 # The number of groups whose resolved settings are cached.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.broker.coordination.effects import Caller, Effect, Note, Token
 from odradek.broker.groups.consumer.effects import ConsumerStored
 from odradek.broker.groups.records import OffsetRecord
 from odradek.broker.groups.share.turn import ShareStored
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from odradek.protocol.messages.offset_delete import OffsetDeleteResponse

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import Caller
 from odradek.broker.orders.java import hash_places, hash_spread
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]

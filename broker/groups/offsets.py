@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 
 from odradek.broker.groups.modern.tables import NumberTimeline, Timeline
 from odradek.broker.groups.records import CommittedOffset, OffsetRecord
+from odradek.dataclass import dataclass
 
 TopicPartition = tuple[str, int]
 PartitionOffsets = NumberTimeline[CommittedOffset]

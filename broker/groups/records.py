@@ -14,7 +14,6 @@ are read; Kafka before 0.9 wrote offsets with keys of kind 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from odradek.broker.groups.consumer import records as consumer_records
 from odradek.broker.groups.consumer.records import ConsumerRecord
 from odradek.broker.groups.share import records as share_records
 from odradek.broker.groups.share.records import ShareRecord
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode, decode_prefix, encode
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.group_metadata import (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import (
     Caller,
@@ -33,6 +33,7 @@ from odradek.broker.groups.effects import Ticket, TimerKind
 from odradek.broker.groups.membership import Member, Membership
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.records import GroupRecord, Record
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.footprint import memory_max

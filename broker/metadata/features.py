@@ -15,13 +15,13 @@ one feature on another always hold, since metadata.version can have only one lev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from odradek.broker.errors import Refusal
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.store import MetadataStore
 from odradek.broker.orders.java import hash_order
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 

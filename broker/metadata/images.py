@@ -23,9 +23,9 @@ import sqlite3
 import struct
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import CorruptFile, DiskFailure
 from odradek.storage.files import Buffer, FileSystem

@@ -6,11 +6,12 @@ A broker without a catalog is the only member, and leads every partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from zlib import crc32
 
 from odradek.broker.hosts.listener import Listener
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 
 NO_LEADER = -1
 # The host of a shared partition: its files are in the bucket.

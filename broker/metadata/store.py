@@ -12,11 +12,12 @@ own memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Protocol
 
 from odradek.broker.metadata.members import Leader
+from odradek.dataclass import dataclass
 
 
 class ResourceType(IntEnum):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from odradek.broker.counters.latency import BUCKET_COUNT, Counts, minus, plus, quantile_us
+from odradek.dataclass import dataclass
 from odradek.protocol.frames import FETCH_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.loop.tasks import start_task
@@ -22,6 +21,7 @@ from odradek.broker.peers.connections import Connection
 from odradek.broker.peers.credentials import Credentials
 from odradek.broker.peers.errors import PeerAway, PeerRefuses
 from odradek.config.inter_broker import LISTENER
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

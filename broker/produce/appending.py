@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
-from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.broker.context import RequestContext
@@ -36,6 +35,7 @@ from odradek.broker.transactions.admission import (
     find_topic,
     forbid_ended,
 )
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import CODEC_MASK
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode

@@ -18,11 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 from odradek.broker.loop.priority import give_way
 from odradek.broker.process.warm_up import ensure_log_kernels
+from odradek.dataclass import dataclass
 from odradek.storage.allowance import Allowance, TooLaborious
 from odradek.storage.errors import StorageError
 from odradek.storage.files import Buffer

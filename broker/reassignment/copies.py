@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from odradek.broker.ids import Partition
@@ -32,6 +31,7 @@ from odradek.broker.reassignment.parts import Parts
 from odradek.broker.reassignment.throttle import Throttle
 from odradek.broker.topics.topic import Topic
 from odradek.config.replication import ReplicationConfig, is_throttled
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy import read_stored_header
 from odradek.protocol.messages.fetch import PartitionData

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.metadata.members import Leader
 from odradek.broker.peers.peers import Peers
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
     FetchPartition,

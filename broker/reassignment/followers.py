@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.broker.ids import Partition
@@ -31,6 +30,7 @@ from odradek.broker.metadata.members import Leader
 from odradek.broker.reassignment.throttle import Throttle
 from odradek.broker.topics.topic import Topic
 from odradek.config.replication import ReplicationConfig, is_throttled
+from odradek.dataclass import dataclass
 from odradek.storage.errors import NotCached, StorageError
 from odradek.storage.log import Log
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from odradek.broker.security.acls import EVERYBODY, WILDCARD, Acl, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation, ResourceKind
+from odradek.dataclass import dataclass
 
 # The operations of entries that allow an operation (IMPLIES_DESCRIBE and its like).
 _ALLOWED_BY: dict[int, frozenset[int]] = {

@@ -7,10 +7,11 @@ numbers become UNKNOWN.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from enum import IntEnum
 
 from odradek.broker.security.authorization import AclOperation, ResourceKind
+from odradek.dataclass import dataclass
 from odradek.protocol.codes import OpenCode
 
 # In an ACL, any host; as a literal name, any resource of its kind.

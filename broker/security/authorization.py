@@ -7,10 +7,11 @@ and similar methods, and these call the authorizer, where there is one.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek.broker.security.principals import Principal
+from odradek.dataclass import dataclass
 from odradek.protocol.codes import OpenCode
 
 

@@ -13,11 +13,11 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from odradek.broker.security.credentials import ScramCredential
 from odradek.config.scram_users import ITERATIONS_MIN
+from odradek.dataclass import dataclass
 
 _BITS = 130
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -6,13 +6,14 @@ The numbers of the mechanisms on the wire are those of Kafka's admin client (KIP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.errors import Refusal
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.sasl.scram_messages import credential_of
 from odradek.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 from odradek.config.scram_users import ITERATIONS_MAX, ITERATIONS_MIN
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

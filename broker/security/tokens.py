@@ -18,7 +18,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.errors import MetadataError, Refusal
 from odradek.broker.metadata.changes import Changes
@@ -28,6 +28,7 @@ from odradek.broker.security.principals import Principal
 from odradek.broker.security.salts import new_salt
 from odradek.config.tokens import TokenConfig
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 from odradek.protocol.wire import encode_uuid

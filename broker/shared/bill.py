@@ -11,10 +11,9 @@ of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.counters.object_requests import Tally
 from odradek.config.object_store import ObjectStoreConfig
+from odradek.dataclass import dataclass
 from odradek.storage.metering import StoreUse
 from odradek.storage.objects.counting import READS, WRITES
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -50,6 +49,7 @@ from odradek.broker.shared.proofs import (
     runs_of,
 )
 from odradek.broker.wal.entries import DamagedEntry
+from odradek.dataclass import dataclass
 from odradek.storage.objects.store import ObjectStore, StoredObject
 
 T = TypeVar("T")

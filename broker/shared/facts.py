@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.broker.catalog.stored_sizes import StoredSizes
 from odradek.broker.counters.latency import Counts
 from odradek.broker.counters.object_requests import PurposeCounts, Trouble
 from odradek.broker.counters.sharing import SharedCounts
+from odradek.dataclass import dataclass
 from odradek.storage.objects.block_cache import CacheCounters
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -32,6 +31,7 @@ from odradek.broker.shared.snapshot import (
     in_transaction,
 )
 from odradek.cleaner.rules.policy import merge_groups
+from odradek.dataclass import dataclass
 
 T = TypeVar("T")
 

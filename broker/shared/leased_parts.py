@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from odradek.cleaner.passes.summary import read_summary
 from odradek.cleaner.rules.job import CleanerSettings, CleaningJob
 from odradek.cleaner.rules.policy import Bound, DirtyRange, Reason
 from odradek.cleaner.rules.transactions import Met
+from odradek.dataclass import dataclass
 from odradek.protocol.kernel import Table
 from odradek.storage.objects.cached_files import CachedFiles
 from odradek.storage.objects.store import ObjectStore

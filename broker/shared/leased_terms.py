@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from odradek.broker.catalog.segment_rows import SegmentRow
@@ -18,6 +18,7 @@ from odradek.cleaner.passes.stats import Counters
 from odradek.cleaner.rules.job import ActiveProducer, CleaningJob
 from odradek.config.effective import resolve_topic
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.transactions import AbortedTransaction
 
 _SETTINGS = {

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 
 from odradek.broker.catalog.cleaning_leases import (
@@ -57,6 +57,7 @@ from odradek.cleaner.runtime.progress import (
     range_of,
 )
 from odradek.config.broker import BrokerConfig
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StaleSegments, StorageError
 from odradek.storage.exchange import still_present
 from odradek.storage.log import Log

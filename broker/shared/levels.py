@@ -10,7 +10,6 @@ The event loop notes references to the rows of the catalog, and a thread counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.shared.packing import packed_segment, segment_sizes
@@ -18,6 +17,7 @@ from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import SegmentSizes, merge_groups
 from odradek.cleaner.runtime.plan import SegmentReads
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.metering import StoreUse
 from odradek.storage.objects.cached_files import BLOCK_BYTES
 from odradek.storage.rolling import cleaned_bytes_max

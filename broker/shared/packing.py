@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
 from odradek.cleaner.rules.policy import SegmentSizes
+from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles

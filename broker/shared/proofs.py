@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -13,6 +12,7 @@ from odradek.broker.catalog.wal_rows import EntryRow, object_key
 from odradek.broker.ids import Partition
 from odradek.broker.shared.packing import packed_segment
 from odradek.broker.wal.entries import DamagedEntry, Entry, Run, read_index
+from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer
 from odradek.storage.objects.packs import (
     EPOCHS,

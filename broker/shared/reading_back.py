@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
@@ -15,6 +14,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.building import Builder, Built
 from odradek.broker.topics.states import Wanted
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 
 # Most of the time the system creates files, several at a time.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -36,6 +35,7 @@ from odradek.broker.shared.reading_back import ReadBack, read_back
 from odradek.broker.shared.referrals import Referrals
 from odradek.broker.topics.states import Wanted
 from odradek.broker.wal.entries import DamagedEntry, Run
+from odradek.dataclass import dataclass
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.errors import BucketFailure, NotLeader, StorageError
 from odradek.storage.log import Log

@@ -13,7 +13,7 @@ many partitions, so such an entry is stored again without those that are given u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared.proofs import runs_of
 from odradek.broker.wal.entries import Entry, Run
+from odradek.dataclass import dataclass
 from odradek.storage.objects.store import ObjectStore
 
 _ENTRIES_AT_ONCE = 64

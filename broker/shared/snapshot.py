@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -35,6 +35,7 @@ from odradek.config.layers import static_layer
 from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.objects.packs import DamagedPack, PackedSegment
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError
 from odradek.storage.segment import INDEX, KEYS, LOG, SNAPSHOT

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.ids import Partition
 from odradek.broker.shared.packing import Part, remote_log
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.broker.coordination.effects import Token
 from odradek.broker.shares.batches import RecordState, StateBatch
 from odradek.broker.shares.in_flight import Delivery, InFlightBatch
 from odradek.broker.shares.outcomes import Done, Failure, Outcome
 from odradek.broker.shares.partition import SharePartition
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 _INVALID = ErrorCode.INVALID_RECORD_STATE

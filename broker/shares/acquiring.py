@@ -15,12 +15,13 @@ Kafka's source: SharePartition.acquire.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.broker.shares.batches import RecordState
 from odradek.broker.shares.in_flight import Delivery, InFlightBatch
 from odradek.broker.shares.partition import SharePartition
+from odradek.dataclass import dataclass
 
 _THROTTLE_FROM_MIN = 2
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, Task
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.errors import code_of
 from odradek.broker.fetch.purgatory import Purgatory
@@ -22,6 +22,7 @@ from odradek.broker.shares.outcomes import Failure
 from odradek.broker.shares.reading import aborted_spans, read_batches
 from odradek.broker.shares.serving import Served
 from odradek.broker.shares.sessions import TopicPartition
+from odradek.dataclass import dataclass
 from odradek.storage.errors import NotCached, OffsetOutOfRange, StorageError
 from odradek.storage.segment import Slice
 

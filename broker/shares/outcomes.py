@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import Token
 from odradek.broker.shares.batches import StateBatch
 from odradek.broker.shares.in_flight import Delivery
 from odradek.broker.shares.state_records import ShareState
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from odradek.broker.coordination.effects import Token
 from odradek.broker.shares.batches import RecordState, StateBatch
 from odradek.broker.shares.in_flight import Delivery, InFlightBatch, Lock
 from odradek.broker.shares.outcomes import Done, Failure, Outcome, Ticket, Wake, Write
 from odradek.broker.shares.state_records import ShareState
+from odradek.dataclass import dataclass
 
 NO_OFFSET = -1
 # The most that a group may set for group.share.partition.max.record.locks.

@@ -7,9 +7,9 @@ acquired records, and the batches between them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.broker.shares.acquiring import Acquired, Span
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import read_stored_header

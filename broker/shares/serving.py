@@ -12,7 +12,7 @@ import asyncio
 import logging
 from asyncio import Future, Task, TimerHandle
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from odradek.broker.coordination.seams import Loop
@@ -30,6 +30,7 @@ from odradek.broker.shares.state_coordinator import ShareStateCoordinator
 from odradek.broker.shares.state_shard import StateAnswer
 from odradek.broker.shares.states import Persister
 from odradek.broker.topics.registry import Topics
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log import Log
 

@@ -7,12 +7,12 @@ a setting changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.store import Resource, ResourceType
 from odradek.broker.shares.partition import PartitionConfig
 from odradek.config.resolution import Entry
+from odradek.dataclass import dataclass
 
 _CACHED_MAX = 10_000
 

@@ -8,11 +8,11 @@ A key or value is an int16 and one of Kafka's messages (protocol/messages/share_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 
 from odradek.broker.shares.batches import StateBatch, flaw_of
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix, encode
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages import share_group_state as stored

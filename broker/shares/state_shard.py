@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.coordination.effects import Effect, Persist, Reload, Reply, Timer, Token
 from odradek.broker.coordination.seams import InTransaction
 from odradek.broker.shares.batches import UNCHANGED_OFFSET, StateBatch, combine
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state_records import Record, ShareSnapshot, ShareState, ShareUpdate
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.transactions import Marker
 

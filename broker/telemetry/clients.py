@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from odradek.broker.context import RequestContext
@@ -33,6 +33,7 @@ from odradek.config.client_metrics import (
     read_subscription,
 )
 from odradek.config.errors import ConfigError
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode

@@ -11,11 +11,11 @@ without a subscription.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from sys import getsizeof
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.telemetry.walk import InvalidPayload, PayloadTooLarge, Span, Walk
+from odradek.dataclass import dataclass
 from odradek.protocol.compression import Codec, DecompressedTooLarge, decompress
 from odradek.protocol.errors import ProtocolError
 

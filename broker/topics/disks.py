@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.topics.partitions import Partitions
 from odradek.broker.topics.registry import Topics
+from odradek.dataclass import dataclass
 from odradek.storage.directory import LogDirectory
 from odradek.storage.errors import CorruptFile, DiskFailure, StorageError
 from odradek.storage.files import FileSystem

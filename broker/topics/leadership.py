@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.topics.states import RemotePartition
 from odradek.broker.topics.topic import Topic
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

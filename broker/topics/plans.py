@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.metadata.members import Brokers, Leader
@@ -22,6 +22,7 @@ from odradek.config.object_store import LOCAL, OBJECT, STORAGE
 from odradek.config.resolution import Resolved
 from odradek.config.share import ShareConfig
 from odradek.config.topic import SEGMENT_BYTES_MIN, TopicConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 

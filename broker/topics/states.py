@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.metadata.members import NO_LEADER, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.errors import NotLeader, StorageError
 from odradek.storage.log import Log

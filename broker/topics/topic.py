@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from odradek.dataclass import dataclass
 
 HOUR_MS = 60 * 60_000
 

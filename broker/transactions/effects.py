@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.broker.coordination.effects import Token
 from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER, Partitions, Transaction
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import Effect
 from odradek.broker.transactions.state import PREPARED, Transaction, TransactionState
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

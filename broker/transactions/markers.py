@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.runtime import Answer
@@ -20,6 +20,7 @@ from odradek.broker.errors import EXPLAINED, Explained, Refusal
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
 from odradek.broker.transactions.state import TopicPartition
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 from odradek.storage.errors import StorageError

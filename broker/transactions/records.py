@@ -10,11 +10,11 @@ on. In the state Empty the partitions are null.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 
 from odradek.broker.orders.maps import collected_by_name, partition_order
 from odradek.broker.transactions.state import TopicPartition, Transaction, TransactionState
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix, encode
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.transaction_log import (

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.broker.coordination.effects import Producer
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 NO_PRODUCER = -1

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from crc32c import crc32c
 
 from odradek.broker.ids import Partition
+from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer
 
 _ROW = struct.Struct(">16siqqII")

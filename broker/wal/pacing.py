@@ -14,9 +14,8 @@ milliseconds, longer where more came before an answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.broker.loop.rate_limiter import RateLimiter
+from odradek.dataclass import dataclass
 
 # A producer with several requests under way sends the next one within this time.
 _SILENCE_MIN_S = 0.003

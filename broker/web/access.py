@@ -28,7 +28,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from aiohttp import web
 from odradek.broker.loop.seldom import Seldom
 from odradek.broker.web.guesses import Guesses, Holds
 from odradek.broker.web.requests import Problem, client_address
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.cleaner.rules.why import Answer, Facts, OpenTransaction, explain
 from odradek.cleaner.runtime.survey import Finding, Noted, Unreadable, assess
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log

@@ -24,6 +24,7 @@ from odradek.cleaner.runtime.runs import Run, result_as_json, run_as_json
 from odradek.cleaner.runtime.survey import Finding, Unreadable
 from odradek.config.broker import BrokerConfig
 from odradek.config.option import options_of
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Json = dict[str, object]
 _SETTINGS = ("log.cleaner.", "odradek.cleaner.")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The cleanings that come next: those that only wait for a thread, and later ones.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -21,6 +21,7 @@ from odradek.broker.counters.lag import lag
 from odradek.broker.groups.consumer.embedded import read_assignment
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, is_private
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup

@@ -17,7 +17,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +43,7 @@ from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
 from odradek.cleaner.reading.excerpts import Bounds
 from odradek.cleaner.reading.lookup import Latest, find_latest
 from odradek.cleaner.runtime.verification import NotCleaned, Verification, verify
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.partitioning import partition_of_key
 from odradek.storage.errors import StorageError

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -31,6 +31,7 @@ from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
 from odradek.cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
 from odradek.cleaner.reading.excerpts import Excerpt
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.broker.web.united.port import SharedPort
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

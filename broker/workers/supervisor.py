@@ -22,10 +22,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from odradek.broker.errors import MetadataError
 from odradek.broker.workers.host import Host
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)

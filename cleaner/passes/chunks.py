@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from odradek.cleaner.passes.conversion import convert_entries, is_old_format
+from odradek.dataclass import dataclass
 from odradek.protocol import batch_scan
 from odradek.protocol.batch_scan import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, POSITION, SIZE
 from odradek.protocol.batches import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD

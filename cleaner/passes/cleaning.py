@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from odradek.cleaner.passes.stats import Counters
 from odradek.cleaner.rules.job import CleaningJob
+from odradek.dataclass import dataclass
 from odradek.storage.files import FileSystem
 from odradek.storage.transactions import AbortedTransaction
 

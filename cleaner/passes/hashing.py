@@ -30,11 +30,11 @@ filters answer "maybe" for absent keys, but no record would be lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from numba import types
 
+from odradek.dataclass import dataclass
 from odradek.protocol.intrinsics import load_uint64, multiply_high
 from odradek.protocol.kernel import BYTES, INT64, Bytes, kernel, uint64
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -35,6 +34,7 @@ from odradek.cleaner.rules.policy import must_count
 from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.protocol import batch_scan
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batch_scan import (

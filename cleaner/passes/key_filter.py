@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from odradek.cleaner.passes.summary import (
     parse_summary,
 )
 from odradek.cleaner.rules.verdicts import DISCARD, DROPPED, KEEP
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_scan import ATTRIBUTES, COUNT
 from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek.protocol.checksum import crc32c

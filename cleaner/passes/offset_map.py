@@ -12,13 +12,12 @@ the dirty section needs no second look-up, only older segments do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from odradek.cleaner.passes import judging, mapping
 from odradek.cleaner.passes.hashing import HashKey, hash_key_plain
 from odradek.cleaner.passes.mapping import SPILL_COLUMNS, SpillRows
+from odradek.dataclass import dataclass
 from odradek.protocol.intrinsics import Words
 from odradek.protocol.kernel import Bytes, Table
 

@@ -6,11 +6,10 @@ ordinal is found by the second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from odradek.cleaner.rules.verdicts import NO_ORDINAL
+from odradek.dataclass import dataclass
 from odradek.protocol.batch_scan import COUNT, LAST_OFFSET
 from odradek.protocol.kernel import Table
 

@@ -16,7 +16,7 @@ are confused has a probability below N^2 (w + 1)^2 / 2^96: 10^-10 for 10^9 keys 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
@@ -32,6 +32,7 @@ from odradek.cleaner.passes.rewrite import Rewriter, Rewritten
 from odradek.cleaner.passes.spill import ROW_BYTES
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.cleaner.rules.transactions import CleanedTransactions, Met, MetInPart
+from odradek.dataclass import dataclass
 from odradek.protocol.intrinsics import Words
 from odradek.protocol.kernel import Bytes, Table
 from odradek.storage.errors import StorageError

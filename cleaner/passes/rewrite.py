@@ -8,7 +8,6 @@ before it is proposed. A segment that would not change keeps its files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +40,7 @@ from odradek.cleaner.rules.keep import (
 from odradek.cleaner.rules.transactions import CleanedTransactions
 from odradek.cleaner.rules.verdicts import DISCARD, EXPIRED, KEEP, MARKER, NO_ORDINAL, RETAIN
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.protocol import batch_scan
 from odradek.protocol.batch_scan import (
     ATTRIBUTES,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek.cleaner.rules.policy import Reason
+from odradek.dataclass import dataclass
 from odradek.storage.metering import StoreUse
 
 _MB = 1024 * 1024

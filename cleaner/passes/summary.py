@@ -26,8 +26,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import struct
-from dataclasses import dataclass
 
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import DiskFailure
 from odradek.storage.files import Buffer

@@ -6,11 +6,12 @@ Messages describe a difference by names and sizes: the contents of records stay 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import zip_longest
 
 from odradek.cleaner.errors import VerificationFailed
 from odradek.cleaner.proof.stored import Stored
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import (
     DELETE_HORIZON_BIT,
     NO_TIMESTAMP,

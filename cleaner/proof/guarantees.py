@@ -15,9 +15,9 @@ there are more keys than KEYS_MAX.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from odradek.cleaner.rules.key_tokens import key_of, token_of
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import Record
 
 # The keys in memory at once: each takes some 150 bytes, and its own size or that of its token.

@@ -8,10 +8,10 @@ space of removed files, until the snapshot is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from odradek.cleaner.proof.guarantees import Seen
 from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 from odradek.storage.reading import aborted_between
 from odradek.storage.scan import Batches

@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cleaner.proof.guarantees import KEYS_MAX, Finding, Violation
 from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
 from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
 from odradek.cleaner.rules.key_tokens import token_of
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import Record
 from odradek.protocol.control import ControlType, decode_control
 from odradek.protocol.errors import ProtocolError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader, Record
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import iterate_stored, stored_crc

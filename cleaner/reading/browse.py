@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
@@ -22,6 +22,7 @@ from odradek.cleaner.proof.stored import AbortedRanges, Stored, read_stored
 from odradek.cleaner.reading.excerpts import Bounds, Excerpt, RecordPlace
 from odradek.cleaner.reading.unpacked import Unpacked
 from odradek.cleaner.rules.key_tokens import token_of
+from odradek.dataclass import dataclass
 from odradek.protocol.record_places import Walker
 from odradek.storage.errors import StorageError
 from odradek.storage.scan import Batches

@@ -6,8 +6,7 @@ of headers. The excerpt of a record is bounded, and says how much was left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from odradek.dataclass import dataclass
 from odradek.protocol.records_plain import locate_headers
 
 

@@ -9,12 +9,12 @@ decompressed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
 from odradek.cleaner.proof.stored import AbortedRanges, read_stored
 from odradek.cleaner.reading.excerpts import Bounds, Excerpt
 from odradek.cleaner.reading.unpacked import Unpacked
+from odradek.dataclass import dataclass
 from odradek.protocol.record_places import Walker
 
 

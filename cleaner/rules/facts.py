@@ -6,11 +6,12 @@ segments, which may wait for the disk. The rules are pure functions of the facts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from odradek.config.topic import TopicConfig
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.rolling import segment_bytes_max

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cleaner.rules.policy import DirtyRange, Reason
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 from odradek.storage.rolling import cleaned_bytes_max
 from odradek.storage.segment import Segment

@@ -16,8 +16,9 @@ two agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from odradek.dataclass import dataclass
 
 
 class Retention(Enum):

@@ -24,11 +24,11 @@ A segment without timestamps is as old as its object, so it stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.cleaner.rules.policy import OFFSET_SPAN_MAX
 from odradek.config.topic import TopicConfig
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 from odradek.storage.index import OFFSET_ENTRY
 from odradek.storage.rolling import segment_bytes_max
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from odradek.cleaner.rules.facts import LogFacts, SegmentFacts
+from odradek.dataclass import dataclass
 
 # The widest range of offsets that a segment's indexes can name.
 OFFSET_SPAN_MAX = 2**31 - 1

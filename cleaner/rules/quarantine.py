@@ -8,11 +8,12 @@ bucket.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.cleaner.rules.facts import LogFacts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, reason_to_clean
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.errors import BucketFailure, CorruptFile, DiskFailure
 from odradek.storage.log import Log

@@ -8,10 +8,10 @@ Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from odradek.cleaner.rules.facts import SegmentFacts
 from odradek.config.topic import TopicConfig
+from odradek.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from odradek.dataclass import dataclass
 from odradek.protocol.control import ControlType
 from odradek.storage.transactions import AbortedTransaction
 

@@ -8,7 +8,6 @@ meets it. The answer comes from the functions by which the cleaner itself decide
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek.cleaner.rules.due import announced_ms, first_moment
@@ -16,6 +15,7 @@ from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, SegmentFacts
 from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range
 from odradek.cleaner.rules.quarantine import Standing
 from odradek.config.values import INT64_MAX
+from odradek.dataclass import dataclass
 
 Value = str | int | float | bool | None
 

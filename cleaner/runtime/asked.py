@@ -8,13 +8,14 @@ any of it cleanable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.facts import largest_timestamp, note_state, read_facts
 from odradek.cleaner.rules.policy import Bound, DirtyRange, dirty_range
 from odradek.cleaner.runtime.progress import CleanerOffsets, Progress
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.log import Log
 

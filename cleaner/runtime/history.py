@@ -17,12 +17,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.quarantine import Quarantined
 from odradek.cleaner.runtime.runs import DamagedRun, Run, decode_run, encode_run
+from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log

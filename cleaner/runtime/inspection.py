@@ -7,11 +7,12 @@ thousands of partitions an inspection takes a while, and the first one waits for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ParamSpec, Protocol, TypeVar
 
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.runtime.progress import Candidate, CleanerOffsets, NotedLog, assess
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 
 P = ParamSpec("P")

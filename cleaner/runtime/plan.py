@@ -8,7 +8,6 @@ dirty records must be counted, cleaner/passes/indexing.py reads some segments mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from odradek.cleaner.passes.stats import CleanResult
@@ -17,6 +16,7 @@ from odradek.cleaner.rules.job import CleanerSettings
 from odradek.cleaner.rules.policy import DirtyRange, must_count
 from odradek.cleaner.runtime.dry_run import Missing
 from odradek.cleaner.runtime.survey import Finding
+from odradek.dataclass import dataclass
 
 # A slot of 16 bytes for each key, of which 0.8 are in use (cleaner/passes/offset_map.py).
 _MAP_BYTES_PER_KEY = 20

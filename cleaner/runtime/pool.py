@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Protocol
 
 from odradek.cleaner.passes.stats import CleanResult
@@ -33,6 +33,7 @@ from odradek.cleaner.runtime.scheduler import Choice, Logs, Scheduler
 from odradek.cleaner.runtime.survey import Noted
 from odradek.cleaner.runtime.worker import Worker
 from odradek.config.broker import BrokerConfig
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import TopicPartition
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log

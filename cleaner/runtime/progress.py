@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from odradek.cleaner.passes.stats import CleanResult, Counters
@@ -25,6 +24,7 @@ from odradek.cleaner.rules.policy import (
     reason_to_clean,
 )
 from odradek.cleaner.rules.quarantine import Quarantine, Quarantined, Standing
+from odradek.dataclass import dataclass
 from odradek.storage.checkpoints import Checkpoints, TopicPartition
 from odradek.storage.log import Log
 

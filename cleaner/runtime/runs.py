@@ -13,12 +13,12 @@ import base64
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from odradek.cleaner.passes.stats import CleanResult
 from odradek.cleaner.rules.policy import Reason
 from odradek.cleaner.rules.quarantine import Quarantined
+from odradek.dataclass import dataclass
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.metering import StoreUse
 

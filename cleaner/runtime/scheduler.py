@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ParamSpec, Protocol, TypeVar
 
 from odradek.cleaner.errors import VerificationFailed
@@ -33,6 +33,7 @@ from odradek.cleaner.runtime.progress import (
 )
 from odradek.cleaner.runtime.worker import Rest
 from odradek.config.broker import BrokerConfig
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, still_present

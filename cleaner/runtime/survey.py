@@ -7,7 +7,6 @@ and arithmetic over thousands of logs takes a while: the loop must not wait for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.cleaner.rules.due import announced_ms
@@ -15,6 +14,7 @@ from odradek.cleaner.rules.facts import ActiveSegment, LogFacts, NotedState, rea
 from odradek.cleaner.rules.policy import DirtyRange, Reason, dirty_range, urgency
 from odradek.cleaner.rules.quarantine import Standing
 from odradek.cleaner.rules.why import Threads
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.errors import StorageError
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from odradek.cleaner.passes.stats import CleanResult
@@ -28,6 +27,7 @@ from odradek.cleaner.proof.soundness import prove_clean_section, prove_indexes
 from odradek.cleaner.runtime.asked import Status
 from odradek.cleaner.runtime.pool import CleanerPool
 from odradek.cleaner.runtime.progress import CleanerOffsets
+from odradek.dataclass import dataclass
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.runtime.inspection import Inspection, LogSource, inspect_all
 from odradek.cleaner.runtime.progress import CleanerOffsets, Progress, Running
 from odradek.cleaner.runtime.resources import Resources
+from odradek.dataclass import dataclass
 from odradek.storage.errors import DiskFailure, StaleSegments, StorageError
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.log import Log

@@ -12,12 +12,13 @@ import logging
 import shlex
 from collections.abc import Mapping
 from configparser import Error, RawConfigParser
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from odradek.dataclass import dataclass
 from odradek.storage.objects.store import StoreRefused
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from odradek.dataclass import dataclass
 from odradek.storage.errors import DiskFailure, NotCached, StorageError, StoreFailure
 from odradek.storage.files import Buffer, File
 from odradek.storage.objects.passing_blocks import PassingBlocks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter_ns
 
+from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer
 from odradek.storage.metering import StoreUse, present_meter
 from odradek.storage.objects.store import ObjectStore, ObjectStoreError, StoredObject

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from odradek.dataclass import dataclass
 from odradek.storage.objects.aws_files import AwsFiles, AwsProfile, KeyOfFiles
 from odradek.storage.objects.store import ObjectStore, StoreRefused
 

@@ -31,10 +31,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from odradek.dataclass import dataclass
 from odradek.storage.errors import CorruptFile
 from odradek.storage.files import Buffer, File
 from odradek.storage.objects.store import ObjectDamaged, ObjectStore

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array import array
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.dataclass import dataclass
 from odradek.protocol.checksum import crc32c
 from odradek.storage.errors import CorruptFile, StorageError, StoreFailure
 from odradek.storage.files import File

@@ -4,9 +4,9 @@ All calls block: call them from a thread, never from the event loop.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import Reply, StartTimer, Token
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import re2
 
@@ -25,6 +24,7 @@ from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import Member
 from odradek.broker.groups.consumer.records import Kind
 from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_records import ConsumerGroupRegularExpressionValue
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from odradek.broker.coordination.effects import Describable
@@ -25,6 +25,7 @@ from odradek.broker.groups.modern.subscriptions import Subscriptions, discount
 from odradek.broker.groups.modern.tables import TIMELINE_PLACES, Timeline, timeline_place
 from odradek.broker.groups.modern.targets import FIRST_EPOCH, Targets
 from odradek.broker.groups.offsets import GroupOffsets
+from odradek.dataclass import dataclass
 from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

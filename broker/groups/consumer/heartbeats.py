@@ -10,7 +10,7 @@ Kafka's source: GroupMetadataManager.consumerGroupHeartbeat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.coordination.effects import Caller
 from odradek.broker.groups.consumer import checks, conversion, epochs, expressions
@@ -26,6 +26,7 @@ from odradek.broker.groups.consumer.member import (
 from odradek.broker.groups.consumer.reconcile import Owned
 from odradek.broker.groups.consumer.records import Kind
 from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import (
     Assignment,

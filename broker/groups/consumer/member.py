@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.groups.modern.tables import in_map_order, in_number_order
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,

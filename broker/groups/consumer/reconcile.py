@@ -10,7 +10,7 @@ Kafka's source: CurrentAssignmentBuilder.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.groups.consumer.group import NOBODY
 from odradek.broker.groups.consumer.member import NOTHING_HELD, Held, Member, MemberState
@@ -18,6 +18,7 @@ from odradek.broker.groups.modern.spec import Assignment
 from odradek.broker.groups.modern.tables import PLACES, Table, in_map_order
 from odradek.broker.orders.hash_map import HashMapKeys
 from odradek.broker.orders.java import copied_capacity, int_hash, uuid_hash
+from odradek.dataclass import dataclass
 
 Owned = Mapping[bytes, Set[int]]
 """Partitions that a member reports as its own."""

@@ -8,7 +8,7 @@ its first record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import (
     Caller,
@@ -28,6 +28,7 @@ from odradek.broker.groups.modern.tables import Moment
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
 from odradek.broker.groups.records import Record
 from odradek.broker.groups.state import ClassicGroup
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupMetadataValue,

@@ -10,11 +10,11 @@ Kafka's source: RangeAssignor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
 from odradek.broker.groups.modern.tables import Table
 from odradek.broker.orders.java import copied_capacity, uuid_hash
+from odradek.dataclass import dataclass
 
 NAME = "range"
 

@@ -7,7 +7,8 @@ change its meaning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from odradek.dataclass import dataclass
 
 Assignment = Mapping[bytes, tuple[int, ...]]
 """Partitions by topic id."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.errors import Refusal
 from odradek.broker.groups.modern.topics import TopicView
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.pacing import paced
 

@@ -6,11 +6,12 @@ Kafka's source: ModernGroup, TargetAssignmentBuilder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from odradek.broker.groups.modern.spec import NOTHING, Assignment
 from odradek.broker.groups.modern.tables import in_map_order, in_set_order
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.consumer_group_records import (

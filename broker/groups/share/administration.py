@@ -10,7 +10,7 @@ sharePartitionsEligibleForOffsetDeletion.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.groups.modern.topics import TopicView
 from odradek.broker.groups.share.group import ShareGroup
@@ -21,6 +21,7 @@ from odradek.broker.groups.share.partitions import (
     in_order,
 )
 from odradek.broker.groups.share.turn import ShareTurn
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

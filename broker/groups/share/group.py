@@ -9,7 +9,7 @@ Kafka's sources: ShareGroup, ModernGroup.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from odradek.broker.groups.modern.subscriptions import Subscriptions
@@ -18,6 +18,7 @@ from odradek.broker.groups.modern.targets import FIRST_EPOCH, Targets
 from odradek.broker.groups.share.member import ShareMember
 from odradek.broker.groups.share.partitions import LONG_AGO_MS, StatePartitions
 from odradek.broker.groups.share.records import Kind, ShareRecord
+from odradek.dataclass import dataclass
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,

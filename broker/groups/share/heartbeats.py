@@ -9,7 +9,7 @@ Kafka's source: GroupMetadataManager.shareGroupHeartbeat.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.coordination.effects import Caller
 from odradek.broker.errors import Refusal
@@ -22,6 +22,7 @@ from odradek.broker.groups.share.partitions import Begun, StatePartitions, in_or
 from odradek.broker.groups.share.records import Kind
 from odradek.broker.groups.share.turn import ShareTurn
 from odradek.broker.orders.java import hash_order, hash_set_order
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_heartbeat import (
     Assignment,

@@ -9,10 +9,11 @@ Kafka's sources: ShareGroupMember, ShareGroupAssignmentBuilder.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.groups.modern.spec import NOTHING, Assignment
 from odradek.broker.groups.modern.targets import as_stored
+from odradek.dataclass import dataclass
 from odradek.protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,

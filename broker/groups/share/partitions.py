@@ -12,10 +12,11 @@ Kafka's source: ShareGroup.ShareGroupStatePartitionMetadataInfo and its callers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek.broker.groups.modern.tables import Table, in_map_order
 from odradek.broker.orders.java import int_hash
+from odradek.dataclass import dataclass
 from odradek.protocol.messages.share_group_metadata import (
     ShareGroupStatePartitionMetadataValue,
     TopicInfo,

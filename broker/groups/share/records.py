@@ -6,10 +6,10 @@ Layouts and kinds: protocol/messages/share_group_metadata.py. All values are of 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix, encode
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.share_group_metadata import (

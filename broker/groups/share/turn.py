@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.coordination.effects import (
     CancelTimer,
@@ -24,6 +24,7 @@ from odradek.broker.groups.modern.topics import TopicHashes, TopicView
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.partitions import StatePartitions
 from odradek.broker.groups.share.records import Kind, ShareRecord, Value
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_metadata import ShareGroupMetadataValue
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from prometheus_client.core import Metric
 
 from odradek.broker.counters.authorization import AuthorizationCounts
 from odradek.broker.observability.exposition.families import counter, gauge
+from odradek.dataclass import dataclass
 
 _PLUGIN = ("authorizer.class.name", "StandardAuthorizer", "broker")
 _PREFIX = "kafka_server_plugins_"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.counters.latency import Counts
 from odradek.broker.topics.leadership import count_leaders
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from odradek.broker.catalog.membership import Membership, Standing

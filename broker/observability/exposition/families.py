@@ -7,10 +7,11 @@ generated (broker/observability/metrics_reference.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.core import Metric
+
+from odradek.dataclass import dataclass
 
 _TOTAL = "_total"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.counters.lag import lag, share_lag
 from odradek.broker.groups.commits import Group
+from odradek.dataclass import dataclass
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from odradek.broker.observability.observed import Observed

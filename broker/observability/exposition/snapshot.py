@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.api_table import BY_KEY
@@ -22,6 +21,7 @@ from odradek.cleaner.runtime.pool import CleanerPool, PoolStatus
 from odradek.cleaner.runtime.progress import IoBytes
 from odradek.cleaner.runtime.runs import Run
 from odradek.cleaner.runtime.survey import Noted
+from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import Metric
+
+from odradek.dataclass import dataclass
 
 _CUMULATIVE = 2
 # About 1 MB of JSON; collectors refuse requests of more than 20 MB or so.

@@ -9,8 +9,9 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from urllib.parse import SplitResult
+
+from odradek.dataclass import dataclass
 
 _ANSWER_BYTES_MAX = 64 * 1024
 # JSON of metrics is repetitive: the lowest level compresses it to a twentieth.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import Algorithm, ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.exceptions import PyJWTError
+
+from odradek.dataclass import dataclass
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 # Elliptic curves, each with its one algorithm (RFC 7518 section 3.4, RFC 8037).

@@ -16,7 +16,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jwt.algorithms import get_default_algorithms
@@ -24,6 +23,7 @@ from jwt.exceptions import PyJWTError
 
 from odradek.broker.security.oauth.jwks import VerificationKey
 from odradek.config.oauth import OAuthConfig
+from odradek.dataclass import dataclass
 
 _ALGORITHMS = get_default_algorithms()
 # Three parts in URL-safe base64; without a signature the last would be empty.

@@ -13,9 +13,9 @@ its tokens may be spent at once (TokenBucket). Nothing here reads a clock.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from odradek.config.values import INT32_MAX
+from odradek.dataclass import dataclass
 
 # The defaults of metrics.num.samples and metrics.sample.window.ms, which Kafka's averages use.
 _AVERAGE_SAMPLES, _AVERAGE_WINDOW_MS = 2, 30_000

@@ -7,10 +7,10 @@ SaslAuthenticate, and does the rest: gate, log, metrics, lifetime (RFC 4422, Sas
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.broker.security.principals import Principal
+from odradek.dataclass import dataclass
 
 # saslname of RFC 5802, as a regular expression. It is possessive: it never backtracks, so it needs
 # no memory for that, which would be some 240 bytes a character.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -22,6 +21,7 @@ from odradek.broker.orders.java import hash_order
 from odradek.broker.security.principals import Principal
 from odradek.broker.security.sasl.exchange import AuthenticationFailed, Exchange, Step
 from odradek.broker.security.sasl.listener import SaslListener
+from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.encoding import Chunk
 from odradek.protocol.errors import ErrorCode, ProtocolError

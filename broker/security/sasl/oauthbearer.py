@@ -9,7 +9,6 @@ sends ^A, and only then the login fails.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.security.oauth.keys import Keys
@@ -17,6 +16,7 @@ from odradek.broker.security.oauth.validation import InvalidToken, read_header, 
 from odradek.broker.security.principals import USER, Principal
 from odradek.broker.security.sasl.exchange import NAME, Authenticated, AuthenticationFailed, Step
 from odradek.config.oauth import OAuthConfig
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,12 +15,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.sasl.exchange import NAME
 from odradek.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from odradek.dataclass import dataclass
 
 _HASHES: Mapping[str, str] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 

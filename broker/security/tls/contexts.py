@@ -7,7 +7,6 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.broker.security.tls.stores import (
@@ -18,6 +17,7 @@ from odradek.broker.security.tls.stores import (
 )
 from odradek.config.errors import ConfigError
 from odradek.config.tls import TLS_1_2, TLS_1_3, TlsConfig
+from odradek.dataclass import dataclass
 
 # OpenSSL's suites of TLS 1.3. Python's contexts have no setting for them. The two sides agree on
 # the first one whenever the client supports it.

@@ -10,8 +10,9 @@ OpenSSL has checked these certificates, or they come from the broker's own files
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from odradek.dataclass import dataclass
 
 _LONG_LENGTH = 0x80
 _VERSION, _EXTENSIONS = 0xA0, 0xA3

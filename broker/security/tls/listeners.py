@@ -31,6 +31,7 @@ from odradek.config.per_listener import PREFIX
 from odradek.config.principal_rules import OPTION, NoRuleApplies, PrincipalRules
 from odradek.config.resolution import Layer
 from odradek.config.tls import TlsConfig
+from odradek.dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class TlsListener:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     """The settings and the context that take effect once the settings are stored."""
 

@@ -10,11 +10,12 @@ import os
 import re
 import ssl
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from odradek.config.errors import ConfigError
 from odradek.config.tls import TlsConfig
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates

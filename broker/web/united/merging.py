@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from odradek.dataclass import dataclass
 
 # An answer, or a row of it: parsed JSON, whose form only the routes know.
 Json = dict[str, Any]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from yarl import URL
 
 from odradek.broker.web.concurrency import is_gone
 from odradek.broker.web.requests import CLIENT, Problem, client_address
+from odradek.dataclass import dataclass
 
 T = TypeVar("T")
 Headers = Mapping[str, str]

@@ -12,9 +12,10 @@ from __future__ import annotations
 import mmap
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:  # the library is loaded by the process that starts the workers
     from odradek.broker.web.access import AdminToken

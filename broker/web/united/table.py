@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek.broker.web.united import merged_objects, merged_records, merging
 from odradek.broker.web.united.merging import Merge
+from odradek.dataclass import dataclass
 
 # Prometheus waits for 10 s.
 _PATIENCE_S = 8.0
