@@ -43,8 +43,8 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Changes of a resource's settings; `replaces_all` removes the settings not named."""
+class ResourceEdits:
+    """Edits of a resource's settings; `replaces_all` removes the settings not named."""
 
     resource_type: int
     resource_name: str
@@ -58,14 +58,14 @@ class Wish:
 
 
 async def carry_out(
-    wishes: Sequence[Wish],
+    requested: Sequence[ResourceEdits],
     configs: Configs,
     topics: Topics,
     refusal: Callable[[int, str], ErrorCode | None],
     *,
     validate_only: bool,
 ) -> list[Explained | None]:
-    """Edit resources, each as a whole or not at all; return the error of each wish, or None.
+    """Edit resources, each as a whole or not at all; return the error of each, or None.
 
     `refusal` takes the type and name of a resource, and returns the error code if the client may
     not change it.
@@ -73,41 +73,41 @@ async def carry_out(
     outcomes: dict[tuple[int, str], Explained | None] = {}
     topic_changes: dict[str, Alteration] = {}
     other_changes: dict[Resource, Alteration] = {}
-    times = Counter(wish.key for wish in paced(wishes))
-    for wish in paced(wishes):
+    times = Counter(edits.key for edits in paced(requested))
+    for edits in paced(requested):
         try:
-            if times[wish.key] > 1:
+            if times[edits.key] > 1:
                 message = "Each resource must appear at most once."
                 raise Refusal(ErrorCode.INVALID_REQUEST, message)
-            _check(wish, configs)
-            code = refusal(*wish.key)
+            _check(edits, configs)
+            code = refusal(*edits.key)
             if code is not None:
                 raise Refusal(code)
         except EXPLAINED as error:
-            outcomes[wish.key] = error
-    accepted = [wish for wish in paced(wishes) if wish.key not in outcomes]
+            outcomes[edits.key] = error
+    accepted = [edits for edits in paced(requested) if edits.key not in outcomes]
     failure = _failure(accepted)
-    for wish in paced(accepted):
-        outcomes[wish.key] = None
+    for edits in paced(accepted):
+        outcomes[edits.key] = None
         try:
-            if wish.resource_type == ResourceType.BROKER_LOGGER:
-                _set_levels(wish, configs.node_id, validate_only)
+            if edits.resource_type == ResourceType.BROKER_LOGGER:
+                _set_levels(edits, configs.node_id, validate_only)
                 continue
             if failure is not None:
                 raise failure
-            _check_lists(wish)
-            if wish.resource_type == ResourceType.TOPIC:
-                _check_topic(wish)
-                topic_changes[wish.resource_name] = alteration(wish)
-            elif wish.resource_type in KINDS:
-                resource = Resource(ResourceType(wish.resource_type), wish.resource_name)
-                other_changes[resource] = alteration(wish)
+            _check_lists(edits)
+            if edits.resource_type == ResourceType.TOPIC:
+                _check_topic(edits)
+                topic_changes[edits.resource_name] = alteration(edits)
+            elif edits.resource_type in KINDS:
+                resource = Resource(ResourceType(edits.resource_type), edits.resource_name)
+                other_changes[resource] = alteration(edits)
             else:
                 await configs.alter(
-                    wish.resource_name, alteration(wish), validate_only=validate_only
+                    edits.resource_name, alteration(edits), validate_only=validate_only
                 )
         except EXPLAINED as error:
-            outcomes[wish.key] = error
+            outcomes[edits.key] = error
     if other_changes:
         changed = await configs.resources.alter(other_changes, validate_only=validate_only)
         for one, outcome in paced(changed.items()):
@@ -116,15 +116,15 @@ async def carry_out(
         done = await topics.alter_configs(topic_changes, validate_only=validate_only)
         for name, outcome in paced(done.items()):
             outcomes[ResourceType.TOPIC, name] = outcome
-    return [outcomes[wish.key] for wish in paced(wishes)]
+    return [outcomes[edits.key] for edits in paced(requested)]
 
 
-def alteration(wish: Wish) -> Alteration:
+def alteration(edits: ResourceEdits) -> Alteration:
     """Return a function that computes a resource's new settings from its present ones."""
 
     def alter(present: Mapping[str, str]) -> Mapping[str, str]:
-        altered = {} if wish.replaces_all else dict(present)
-        for operation in paced(wish.operations):
+        altered = {} if edits.replaces_all else dict(present)
+        for operation in paced(edits.operations):
             if operation.kind == DELETE:
                 altered.pop(operation.name, None)
                 continue
@@ -132,86 +132,86 @@ def alteration(wish: Wish) -> Alteration:
             if operation.kind == SET:
                 altered[operation.name] = operation.value
             else:
-                altered[operation.name] = _change_list(operation, wish.resource_type, present)
+                altered[operation.name] = _change_list(operation, edits.resource_type, present)
         return altered
 
     return alter
 
 
-def _check(wish: Wish, configs: Configs) -> None:
-    """Refuse a wish that is wrong regardless of the present settings, in Kafka's order."""
-    if len({operation.name for operation in paced(wish.operations)}) < len(wish.operations):
+def _check(edits: ResourceEdits, configs: Configs) -> None:
+    """Refuse edits that are wrong regardless of the present settings, in Kafka's order."""
+    if len({operation.name for operation in paced(edits.operations)}) < len(edits.operations):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [
-        one.name for one in paced(wish.operations) if one.kind != DELETE and one.value is None
+        one.name for one in paced(edits.operations) if one.kind != DELETE and one.value is None
     ]
     if missing:
         message = f"Null value not supported for : {', '.join(missing)}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     # AlterConfigs, the older API, does not know loggers.
-    is_known = wish.resource_type in set(ResourceType)
-    if not is_known or (wish.replaces_all and wish.resource_type == ResourceType.BROKER_LOGGER):
-        message = f"Unknown resource type {wish.resource_type}"
+    is_known = edits.resource_type in set(ResourceType)
+    if not is_known or (edits.replaces_all and edits.resource_type == ResourceType.BROKER_LOGGER):
+        message = f"Unknown resource type {edits.resource_type}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    if wish.resource_type == ResourceType.BROKER:
-        configs.check_name(wish.resource_name)
-        unknown = _unknown_operation(wish)
+    if edits.resource_type == ResourceType.BROKER:
+        configs.check_name(edits.resource_name)
+        unknown = _unknown_operation(edits)
         if unknown is not None:
             raise Refusal(ErrorCode.INVALID_REQUEST, unknown)
-        _check_lists(wish)
+        _check_lists(edits)
 
 
-def _failure(wishes: Iterable[Wish]) -> Refusal | None:
+def _failure(requested: Iterable[ResourceEdits]) -> Refusal | None:
     """Return the error that an unknown operation causes, or None.
 
-    Kafka's controller then fails for all wishes but those of loggers, and answers with the code
-    alone. A wish that also has a list operation on an option that is not a list does not cause
+    Kafka's controller then fails for all resources but loggers, and answers with the code
+    alone. A resource that also has a list operation on an option that is not a list does not cause
     this: Kafka refuses it for the list operation first.
     """
-    for wish in paced(wishes):
-        unknown = _unknown_operation(wish)
-        if unknown is None or wish.resource_type == ResourceType.BROKER_LOGGER:
+    for edits in paced(requested):
+        unknown = _unknown_operation(edits)
+        if unknown is None or edits.resource_type == ResourceType.BROKER_LOGGER:
             continue
         try:
-            _check_lists(wish)
+            _check_lists(edits)
         except Refusal:
             continue
         return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
     return None
 
 
-def _unknown_operation(wish: Wish) -> str | None:
-    kinds = (operation.kind for operation in paced(wish.operations))
+def _unknown_operation(edits: ResourceEdits) -> str | None:
+    kinds = (operation.kind for operation in paced(edits.operations))
     unknown = next((kind for kind in kinds if not SET <= kind <= SUBTRACT), None)
     return None if unknown is None else f"Unknown operations type {unknown}"
 
 
-def _check_lists(wish: Wish) -> None:
-    for operation in paced(wish.operations):
+def _check_lists(edits: ResourceEdits) -> None:
+    for operation in paced(edits.operations):
         if operation.kind in (APPEND, SUBTRACT):
-            _check_list(operation, wish.resource_type)
+            _check_list(operation, edits.resource_type)
 
 
-def _check_topic(wish: Wish) -> None:
-    if not wish.resource_name:
+def _check_topic(edits: ResourceEdits) -> None:
+    if not edits.resource_name:
         message = "Default topic resources are not allowed."
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    problem = topic_names.problem(wish.resource_name)
+    problem = topic_names.problem(edits.resource_name)
     if problem:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
-def _set_levels(wish: Wish, node_id: int, validate_only: bool) -> None:
+def _set_levels(edits: ResourceEdits, node_id: int, validate_only: bool) -> None:
     try:
-        is_ours = int(wish.resource_name) == node_id
+        is_ours = int(edits.resource_name) == node_id
     except ValueError:
-        message = f"Node id must be an integer, but it is: {wish.resource_name}"
+        message = f"Node id must be an integer, but it is: {edits.resource_name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message) from None
     if not is_ours:
-        message = f"Unexpected node id. Expected {node_id}, but received {wish.resource_name}"
+        message = f"Unexpected node id. Expected {node_id}, but received {edits.resource_name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     changes = []
-    for one in paced(wish.operations):
+    for one in paced(edits.operations):
         if not SET <= one.kind <= SUBTRACT:
             raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operations type {one.kind}")
         if one.kind in (APPEND, SUBTRACT):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from odradek.broker.answers.config_operations import Edit, Wish, carry_out
+from odradek.broker.answers.config_operations import Edit, ResourceEdits, carry_out
 from odradek.broker.answers.config_permissions import config_refusal
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of, message_of
@@ -25,8 +25,8 @@ async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Edit settings, resource by resource; each resource changes as a whole or not at all."""
-    wishes = [
-        Wish(
+    requested = [
+        ResourceEdits(
             one.resource_type,
             one.resource_name,
             [
@@ -37,7 +37,7 @@ async def handle(
         for one in paced(request.resources)
     ]
     outcomes = await carry_out(
-        wishes,
+        requested,
         services.configs,
         services.topics,
         partial(config_refusal, context, AclOperation.ALTER_CONFIGS),
@@ -49,9 +49,9 @@ async def handle(
             AlterConfigsResourceResponse(
                 error_code=code_of(outcome) if outcome else 0,
                 error_message=message_of(outcome) if outcome else None,
-                resource_type=wish.resource_type,
-                resource_name=wish.resource_name,
+                resource_type=edits.resource_type,
+                resource_name=edits.resource_name,
             )
-            for wish, outcome in paced(zip(wishes, outcomes, strict=True))
+            for edits, outcome in paced(zip(requested, outcomes, strict=True))
         ],
     )

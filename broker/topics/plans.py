@@ -52,7 +52,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Enlargement:
-    """A wish for more partitions: their total number, and the brokers of new ones, if given."""
+    """A request for more partitions: their number, and the brokers of new ones, if given."""
 
     name: str
     partition_count: int

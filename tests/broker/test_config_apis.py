@@ -15,7 +15,7 @@ from odradek.broker.answers.config_operations import (
     SET,
     SUBTRACT,
     Edit,
-    Wish,
+    ResourceEdits,
     alteration,
 )
 from odradek.broker.apis import alter_configs, describe_configs, incremental_alter_configs
@@ -524,7 +524,7 @@ lists = st.lists(words, max_size=4).map(",".join)
 
 def operate(kind: int, value: str | None, present: Mapping[str, str]) -> dict[str, str]:
     operation = Edit("cleanup.policy", kind, value)
-    return dict(alteration(Wish(TOPIC, "orders", [operation]))(present))
+    return dict(alteration(ResourceEdits(TOPIC, "orders", [operation]))(present))
 
 
 @given(present=lists, value=lists.filter(bool))
@@ -556,7 +556,7 @@ def test_long_lists_are_changed_in_time_that_grows_with_their_length() -> None:
     present = {"cleanup.policy": ",".join(names)}
     for kind, value in ((APPEND, [f"{name}-more" for name in names]), (SUBTRACT, names[::-1])):
         operation = Edit("cleanup.policy", kind, ",".join(value))
-        altered = alteration(Wish(ResourceType.TOPIC, "t", [operation]))(present)
+        altered = alteration(ResourceEdits(ResourceType.TOPIC, "t", [operation]))(present)
         left = altered["cleanup.policy"].split(",")
         assert len(left) == (2 * len(names) if kind == APPEND else 1)
 
