@@ -47,11 +47,12 @@ cluster: $(READY)
 # them, so that no worker does.
 test: $(READY_DEV) $(READY_SPARK) kafka
 	@$(MAKE) --no-print-directory -j 2 look secure collect
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) $(SHORT)
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
-# And the long forms, which tests/long_forms.py lists.
-test-all: test
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) -m "long and not interop and not fuzz"
+# And the long forms, which tests/long_forms.py lists; more examples of each property.
+test-all: $(READY_DEV) $(READY_SPARK) kafka
+	@$(MAKE) --no-print-directory -j 2 look secure
+	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) -m "not interop and not fuzz"
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)

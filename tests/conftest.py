@@ -21,8 +21,9 @@ from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
 
-# `make test` tries the same examples each time, so that a change is to blame when it fails. Others
-# are tried by `make check` (quick), by `make fuzz` (random), and by hand (thorough).
+# `make test` (short) and `make test-all` (default) try the same examples each time, so that a
+# change is to blame when one fails. Others are tried by `make check` (quick), by `make fuzz`
+# (random), and by hand (thorough).
 settings.register_profile(
     "default",
     deadline=None,
@@ -30,6 +31,7 @@ settings.register_profile(
     print_blob=True,
     derandomize=True,
 )
+settings.register_profile("short", parent=settings.get_profile("default"), max_examples=40)
 settings.register_profile("random", parent=settings.get_profile("default"), derandomize=False)
 settings.register_profile("quick", parent=settings.get_profile("random"), max_examples=10)
 settings.register_profile("thorough", parent=settings.get_profile("random"), max_examples=2000)
