@@ -105,7 +105,7 @@ class UnsupportedMagic(ProtocolError):
         self.magic = magic
 
 
-@dataclass(slots=True)  # a frozen one takes four times as long to create
+@dataclass(frozen=True, slots=True)
 class BatchHeader:
     """A batch's header, field by field as drawn above."""
 

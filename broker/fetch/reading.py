@@ -18,7 +18,7 @@ _LEADER_ADDRESS_SINCE = 16
 _FUTURE_REPLICA = -3
 
 
-@dataclass(slots=True)  # not frozen, which would take longer for each fetch
+@dataclass(slots=True)
 class Reading:
     """The limits and the isolation level of a request."""
 

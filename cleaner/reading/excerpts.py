@@ -51,7 +51,7 @@ class Excerpt:
         return sum(len(one.data) for one in parts if one is not None)
 
 
-@dataclass(slots=True)  # not frozen: a frozen one takes four times as long to create
+@dataclass(frozen=True, slots=True)
 class RecordPlace:
     """A record's place in a section, which stays in memory as long as the place does.
 
