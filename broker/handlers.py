@@ -21,16 +21,19 @@ counts go over `paced(items)`, and state shared with others may change between t
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from typing import Any, Generic, TypeVar
 
 from odradek.broker.context import RequestContext
+from odradek.broker.hosts.listener import Listener
 from odradek.broker.services import Services
 
 T = TypeVar("T")
 
 # The request and the response are messages of one API, which no type can say for all of them.
 Handle = Callable[[Services, RequestContext, Any], Any]
+# All that an API's answers to clients of a listener depend on (network/remembered.py).
+Stamp = Callable[[Services, Listener], Hashable]
 
 
 class Staged(Generic[T]):

@@ -52,7 +52,7 @@ def _with_methods(
     made = dataclasses.dataclass(cls, init=False, repr=False, eq=order, order=order, **options)
     methods: dict[str, Any] = {}
     if init:
-        methods["__init__"] = _init_once(made)
+        methods["__init__"] = _FirstInit(made)
     if repr:
         methods["__repr__"] = _show(made)
     if eq:
@@ -64,21 +64,27 @@ def _with_methods(
     return made
 
 
-def _init_once(cls: Any) -> Callable[..., None]:
-    """Return a first `__init__`, which puts the compiled one in its own place."""
+class _FirstInit:
+    """Compiles `__init__` when it is first called or looked at, and leaves it in its own place."""
 
-    def __init__(self: object, /, *values: object, **named: object) -> None:
-        specs = [(one.name, Any, _copy(one)) for one in dataclasses.fields(cls)]
-        after = {"__post_init__": None} if hasattr(cls, "__post_init__") else {}
+    __slots__ = ("_cls",)
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        cls = self._cls
+        specs = [(one.name, one.type, _copy(one)) for one in dataclasses.fields(cls)]
+        names = {"__module__": cls.__module__}  # where the types of the fields are found
+        if hasattr(cls, "__post_init__"):
+            names["__post_init__"] = cls.__post_init__
         made: Any = dataclasses.make_dataclass(
-            cls.__name__, specs, namespace=after, repr=False, eq=False
+            cls.__name__, specs, namespace=names, repr=False, eq=False
         )
         compiled = made.__init__
         compiled.__qualname__ = f"{cls.__qualname__}.__init__"
         cls.__init__ = compiled
-        compiled(self, *values, **named)
-
-    return __init__
+        return compiled if instance is None else compiled.__get__(instance)
 
 
 def _copy(one: dataclasses.Field[Any]) -> Any:

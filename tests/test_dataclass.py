@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +108,8 @@ def _made(decorate: Decorator, draws: list[Any], values: list[Any]) -> list[tupl
         lambda: cls(*values, 1, 2, 3, 4, 5, 6, 7, 8, 9),
         lambda: cls(unknown=1),
         lambda: len(cls.seen),
+        lambda: str(inspect.signature(cls)),
+        lambda: typing.get_type_hints(cls.__init__),
     ):
         outcomes.append(_outcome(ask))
     return outcomes
@@ -128,6 +132,20 @@ def test_objects_can_be_copied_between_processes() -> None:
     sample = Sample("a", [1])
     assert pickle.loads(pickle.dumps(sample)) == sample
     assert copy.deepcopy(sample).numbers is not sample.numbers
+
+
+def test_its_parameters_are_known_before_the_first_object() -> None:
+    @dataclass
+    class Made:
+        """Made."""
+
+        name: str
+        number: int = 3
+
+    assert str(inspect.signature(Made)) == "(name: 'str', number: 'int' = 3) -> None"
+    assert typing.get_type_hints(Made.__init__) == {
+        "name": str, "number": int, "return": type(None)
+    }  # fmt: skip
 
 
 def test_nothing_is_compiled_before_the_first_object() -> None:

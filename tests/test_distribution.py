@@ -86,7 +86,7 @@ def wheel(folder: Path) -> Path:
 
 def files_of_the_packages() -> set[Path]:
     """Return the paths of modules and of the web page, as they are installed."""
-    found = {Path("odradek", "__init__.py")}
+    found = {path.relative_to(ROOT) for path in (ROOT / "odradek").glob("*.py")}
     for package in PACKAGES:
         modules = (ROOT / package).rglob("*.py")
         found |= {Path("odradek", path.relative_to(ROOT)) for path in modules}

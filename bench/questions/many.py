@@ -213,7 +213,7 @@ LOOKUPS = Question(
         Figure("ListOffsets", "1/s"),
     ],
     _ask_lookups,
-    note=f"{_SMALL_REQUESTS} The metadata of all partitions are encoded again for each request.",
+    note=f"{_SMALL_REQUESTS} An answer of Metadata is sent again until something of it changes.",
 )
 
 DURABLE = Question(

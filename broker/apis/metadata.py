@@ -13,12 +13,13 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Set
 
 from odradek.broker.answers.brokers import Placements, placements
 from odradek.broker.answers.quota_spending import spending
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
+from odradek.broker.hosts.listener import Listener
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.orders.java import string_hash, uuid_hash
 from odradek.broker.orders.scala import SMALL_MAX, trie_order
@@ -41,6 +42,14 @@ from odradek.protocol.wire import ZERO_UUID
 
 _IDS_IN_REQUESTS_SINCE = 12
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def stamp(services: Services, listener: Listener) -> Hashable:
+    """Return all but the request that decides an answer, None where clients have rights."""
+    if services.security.authorizer is not None:
+        return None
+    brokers, features = services.brokers.revision, services.features.epoch
+    return services.topics.generation, brokers, features, services.config.auto_create_topics_enable
 
 
 def handle(

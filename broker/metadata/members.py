@@ -115,6 +115,8 @@ class Brokers:
         # The brokers that have stopped, and may come back.
         self.absent: Sequence[Member] = ()
         self._addresses: dict[str, Sequence[Address]] = {}  # by listener
+        # A number that grows when members come, go or change.
+        self.revision = 0
 
     def __iter__(self) -> Iterator[Member]:
         """Iterate over the members by node id, including this broker."""
@@ -194,6 +196,7 @@ class Brokers:
         self.racks = _racks(found.values())
         self.absent = absent
         self._addresses.clear()
+        self.revision += 1
 
 
 def _racks(members: Iterable[Member]) -> frozenset[str]:

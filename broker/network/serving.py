@@ -33,6 +33,7 @@ from odradek.protocol.pacing import coding
 if TYPE_CHECKING:
     from odradek.broker.network.connection import Connection
     from odradek.broker.network.dispatch import Dispatcher
+    from odradek.broker.network.remembered import Question
     from odradek.broker.network.responses import Slot
     from odradek.broker.services import Services
 
@@ -69,6 +70,7 @@ class Serving:
         "_handler",
         "_header",
         "_held",
+        "_question",
         "_slices",
         "_slot",
     )
@@ -81,10 +83,13 @@ class Serving:
         header: RequestHeader,
         frame: memoryview,
         begun_ns: int,
+        question: Question | None = None,
     ) -> None:
         self._dispatcher, self._connection = dispatcher, connection
         self._handler, self._header, self._frame = handler, header, frame
         self._begun_ns = begun_ns
+        # Under which the answer is remembered.
+        self._question = question
         # The place of the response, once it is reserved.
         self._slot: Slot | None = None
         # Runs the steps in slices; None where the request is served in one piece.
@@ -198,6 +203,8 @@ class Serving:
             self._hold(answer)
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
+        elif self._question is not None:
+            self._dispatcher.remembered.keep(self._question, chunks)
         return chunks
 
     def _hold(self, message: Any) -> None:
