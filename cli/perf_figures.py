@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from odradek.cli.interruption import Interruption
 from odradek.cli.words import size
 
 if TYPE_CHECKING:
@@ -129,25 +130,17 @@ class Workers:
 
         Ctrl-C stops the threads, and is raised once they have ended.
         """
-        interrupted = False
-        for thread in self._threads:
-            thread.start()
-        while True:
-            # `try` has all the lines: an interrupt between two of them would leave threads behind.
-            try:
-                running = [end for end in self._ends if not end.is_set()]
-                if not running:
-                    break
+        with Interruption() as interruption:
+            for thread in self._threads:
+                thread.start()
+            while running := [end for end in self._ends if not end.is_set()]:
                 running[0].wait(_TICK_S)
+                if interruption.is_asked:
+                    self.stop.set()
                 tick()
-            except KeyboardInterrupt:
-                if interrupted:
-                    raise
-                interrupted = True
-                self.stop.set()
         if self._errors:
             raise self._errors[0]
-        if interrupted:
+        if interruption.is_asked:
             raise KeyboardInterrupt
 
     def _run(self, run: Callable[[threading.Event], None], end: threading.Event) -> None:

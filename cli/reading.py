@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import field
-from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
+from odradek.cli.interruption import Interruption
 from odradek.cli.positions import Partition
 from odradek.cli.records import Consumed, Write
 from odradek.cli.refusals import Act, refused
@@ -60,7 +59,8 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
         }
     )
     try:
-        with _Interruption() as interruption:
+        # A record is both written and noted as read, or neither.
+        with Interruption() as interruption:
             _Loop(connection, consumer, reading, write, output).run(interruption)
     except BrokenPipeError:
         # Otherwise the interpreter flushes the rest at its exit, and prints an error.
@@ -70,25 +70,6 @@ def read(connection: Connection, reading: Reading, write: Write, output: IO[byte
         consumer.close()
     if interruption.is_asked:
         raise KeyboardInterrupt
-
-
-class _Interruption:
-    """Defers Ctrl-C until a record is both written and noted as read; a second acts at once."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def __enter__(self) -> _Interruption:
-        self._before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.is_asked:
-            raise KeyboardInterrupt
-        self.is_asked = True
 
 
 def is_passing(error: KafkaError, group: str | None) -> bool:
@@ -112,7 +93,7 @@ class _Loop:
         self.ended: set[Partition] = set()
         self.assigned: set[Partition] | None = None
 
-    def run(self, interruption: _Interruption) -> None:
+    def run(self, interruption: Interruption) -> None:
         self._begin()
         while not (self._is_done() or interruption.is_asked):
             messages = self.consumer.consume(_BATCH_COUNT, _POLL_S)
