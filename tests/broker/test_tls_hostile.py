@@ -62,19 +62,21 @@ COSTLY = {
 @pytest.mark.parametrize("name", COSTLY)
 @pytest.mark.parametrize("size", [1, 100, 16_384])
 def test_a_costly_hello_is_refused_before_openssl_sees_it(name: str, size: int) -> None:
-    async def play() -> None:
+    async def play() -> float:
         world = World()
         sent = records(COSTLY[name], size)
         begun_s = time.process_time()
         while sent and not world.socket.has_ended:
             sent = sent[world.receive(sent) :]
             await asyncio.sleep(0)
-        assert time.process_time() - begun_s < 0.05
+        taken_s = time.process_time() - begun_s
         assert world.socket.has_ended and world.metrics.authentications[FAILED] == 1
         assert world.socket.sent[:1] == bytes((ALERT,))  # handshake_failure
         assert not hasattr(world.tls, "_tls")
+        return taken_s
 
-    asyncio.run(play())
+    # The garbage of other tests may be searched meanwhile.
+    assert min(asyncio.run(play()) for _ in range(3)) < 0.05
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
