@@ -357,7 +357,9 @@ async def test_offsets_are_read_as_of_one_moment(tmp_path: Path, thin_slices: No
         assert broker.slices.standing_count
         _, response = await answer
         (topic,) = response.groups[0].topics
-        assert [part.committed_offset for part in topic.partitions] == [1] * count * times
+        found = [part.committed_offset for part in topic.partitions]
+        # On a busy machine the request may stand still before it has read any.
+        assert len(found) == count * times and set(found) in ({1}, {2})
 
 
 async def _commit(one: Client, offset: int, count: int) -> list[int]:
