@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -116,10 +116,11 @@ class Dispatcher:
         if self.quotas.clients is None:
             question = None
             if handler.stamp is not None and size_bytes <= _BRIEF_BYTES_MAX:
-                question = self._question(connection, handler, header, frame)
-                if question is not None and self._repeat(connection, question, header, begun_ns):
-                    return
+                stamp = handler.stamp(self.services, connection.listener)
+                question = _question(connection, header, frame, stamp)
             serving = Serving(self, connection, handler, header, frame, begun_ns, question)
+            if question is not None and serving.repeat(question):
+                return
         else:
             serving = self._charged(connection, handler, header, frame, begun_ns)
         if (
@@ -207,33 +208,6 @@ class Dispatcher:
             return handler
         return None
 
-    def _question(
-        self, connection: Connection, handler: Handler, header: RequestHeader, frame: memoryview
-    ) -> Question | None:
-        """Return a request as it is remembered with its answer, None where none is."""
-        assert handler.stamp is not None
-        stamp = handler.stamp(self.services, connection.listener)
-        if stamp is None:
-            return None
-        body, listener = bytes(frame[header.body :]), connection.listener.name
-        return Question(header.api_key, header.api_version, listener, body, stamp)
-
-    def _repeat(
-        self, connection: Connection, question: Question, header: RequestHeader, begun_ns: int
-    ) -> bool:
-        """Answer as before, where nothing has changed since; return whether it was answered."""
-        chunks = self.remembered.find(question, header.correlation_id)
-        if chunks is None:
-            return False
-        self.metrics.count_request(header.api_key, header.api_version)
-        times = self.metrics.times[header.api_key]
-        slot = connection.reply(chunks)
-        if slot is None:
-            times.observe(begun_ns)
-        else:
-            slot.times, slot.begun_ns = times, begun_ns
-        return True
-
     def _answer_unsupported(self, connection: Connection, header: RequestHeader) -> None:
         api = BY_KEY.get(header.api_key)
         if header.api_key == API_VERSIONS_KEY:
@@ -281,3 +255,13 @@ class Dispatcher:
                 connection.fill(slot, chunks)
 
         task.add_done_callback(done)
+
+
+def _question(
+    connection: Connection, header: RequestHeader, frame: memoryview, stamp: Hashable
+) -> Question | None:
+    """Return a request as it is remembered with its answer, None where none is."""
+    if stamp is None:
+        return None
+    body, listener = bytes(frame[header.body :]), connection.listener.name
+    return Question(header.api_key, header.api_version, listener, body, stamp)

@@ -58,9 +58,11 @@ class RememberedAnswers:
 
     def keep(self, question: Question, chunks: list[Chunk]) -> None:
         """Remember a framed answer, and forget those that were not asked for lately."""
-        body = b"".join(chunks)[_HEAD.size :]
         if question in self._answers:  # asked twice before it was made
             return
+        if sum(map(len, chunks)) > self._bytes_max:  # a copy would take the place of all others
+            return
+        body = b"".join(chunks)[_HEAD.size :]
         self._answers[question] = body
         self.size_bytes += _size(question, body)
         while self.size_bytes > self._bytes_max:

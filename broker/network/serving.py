@@ -103,6 +103,16 @@ class Serving:
         """Answer in one piece."""
         self.end(self.step())
 
+    def repeat(self, question: Question) -> bool:
+        """Answer as before, where nothing has changed since; return whether it was answered."""
+        header, dispatcher = self._header, self._dispatcher
+        chunks = dispatcher.remembered.find(question, header.correlation_id)
+        if chunks is None:
+            return False
+        dispatcher.metrics.count_request(header.api_key, header.api_version)
+        self.end(chunks)
+        return True
+
     def serve_in_slices(self, slices: Slices, *, is_large: bool) -> None:
         """Answer in as many slices as needed; the connection's later requests wait meanwhile."""
         self._slices = slices

@@ -123,11 +123,8 @@ def drain_targets(
     if any(alive[one].host == alive[node_id].host for one in others):
         fair = fair_targets(topics, alive.values(), without=node_id)
         return cancelled | {one.key: fair[one.key] for one in leaving}
-    stays = [
-        (one.topic, one.leader.node_id if one.key in cancelled else one.node_id)
-        for one in placed
-        if one not in leaving
-    ]
+    ends = ((one.topic, one.leader if one.key in cancelled else one) for one in placed)
+    stays = [(topic, end.node_id) for topic, end in ends if end.node_id != node_id]
     led = Counter(node for _, node in stays)
     of_topic = Counter(stays)
     targets: Targets = {}

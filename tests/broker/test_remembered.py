@@ -157,3 +157,12 @@ def test_the_memory_is_bounded_and_the_latest_stay(asked: list[tuple[int, int]])
         assert b"".join(found) == b"".join(encode_response(response, VERSION, 7))
         assert answers.find(question._replace(stamp=-1), 7) is None
         assert answers.size_bytes <= bytes_max
+
+
+def test_an_answer_that_is_larger_than_all_may_be_leaves_the_others() -> None:
+    answers = RememberedAnswers(3_000)
+    small, large = (Question(3, VERSION, "PLAINTEXT", body, 0) for body in (b"small", b"large"))
+    answers.keep(small, [bytes(100)])
+    answers.keep(large, [bytes(8), bytes(3_000)])
+    assert answers.find(small, 7) is not None
+    assert answers.find(large, 7) is None
