@@ -6,9 +6,13 @@ its database. One table here has the code of each kind of error.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from odradek.config.errors import ConfigError
 from odradek.protocol.errors import ErrorCode
 from odradek.storage import errors as storage
+
+E = TypeVar("E", bound=Exception)
 
 
 class MetadataError(Exception):
@@ -74,6 +78,16 @@ _CODE_OF = dict(_CODES)
 assert len(_CODE_OF) == len(_CODES), "an error has two codes"
 _unmapped = set(storage.StorageError.__subclasses__()) - set(_CODE_OF)
 assert not _unmapped, f"errors without a code: {_unmapped}"
+
+
+def as_value(error: E) -> E:
+    """Return an error that is kept in place of a result, without its traceback.
+
+    The traceback's frames refer to the request, and to the results: a cycle that holds all
+    objects of a large request, until a search for garbage frees them in one piece.
+    """
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def code_of(error: Explained) -> ErrorCode:

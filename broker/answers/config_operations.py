@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, as_value
 from odradek.broker.metadata.configs import Alteration, Configs
 from odradek.broker.metadata.loggers import check_level, set_levels
 from odradek.broker.metadata.resource_configs import KINDS
@@ -84,7 +84,7 @@ async def carry_out(
             if code is not None:
                 raise Refusal(code)
         except EXPLAINED as error:
-            outcomes[edits.key] = error
+            outcomes[edits.key] = as_value(error)
     accepted = [edits for edits in paced(requested) if edits.key not in outcomes]
     failure = _failure(accepted)
     for edits in paced(accepted):
@@ -94,7 +94,8 @@ async def carry_out(
                 _set_levels(edits, configs.node_id, validate_only)
                 continue
             if failure is not None:
-                raise failure
+                outcomes[edits.key] = failure
+                continue
             _check_lists(edits)
             if edits.resource_type == ResourceType.TOPIC:
                 _check_topic(edits)
@@ -107,7 +108,7 @@ async def carry_out(
                     edits.resource_name, alteration(edits), validate_only=validate_only
                 )
         except EXPLAINED as error:
-            outcomes[edits.key] = error
+            outcomes[edits.key] = as_value(error)
     if other_changes:
         changed = await configs.resources.alter(other_changes, validate_only=validate_only)
         for one, outcome in paced(changed.items()):

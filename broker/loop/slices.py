@@ -171,6 +171,7 @@ class Sliced(Generic[T]):
             function = partial(next, steps) if thrown is None else partial(steps.throw, thrown)
             thrown = None
             step = _Step(function, self._pause, self._resume)
+            del function  # it may refer to an error, whose traceback refers to this frame
             if not self._slices.run(step):
                 thrown = yield from step.wait()
             awaited = step.take()
@@ -204,8 +205,9 @@ class _Step:
 
     def step(self) -> None:
         """Run the step."""
+        function, self._function = self._function, _nothing
         try:
-            self._result = self._function()
+            self._result = function()
         except StopIteration as stop:
             # Only the value is kept: the exception would refer to this frame, and be garbage.
             self._result, self.is_last = stop.value, True
@@ -215,6 +217,8 @@ class _Step:
             raise
         except BaseException as error:  # raised again by take()
             self._error = error
+        finally:
+            del function
 
     def end(self, outcome: object) -> None:
         """Let the answer continue."""

@@ -52,7 +52,10 @@ class Changes:
         task = asyncio.get_running_loop().create_task(self._in_turn(change))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # the traceback of its error refers to this frame
 
     async def close(self) -> None:
         """Wait for the changes that have begun."""

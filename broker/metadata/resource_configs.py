@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Set
 
-from odradek.broker.errors import EXPLAINED, Explained, MetadataError, Refusal
+from odradek.broker.errors import EXPLAINED, Explained, MetadataError, Refusal, as_value
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.store import MetadataStore, Resource, ResourceType
 from odradek.config.client_metrics import (
@@ -83,7 +83,7 @@ class ResourceConfigs:
                 self._check(resource, values)
                 altered[resource] = values
             except EXPLAINED as error:
-                outcomes[resource] = error
+                outcomes[resource] = as_value(error)
         if validate_only or not altered:
             return outcomes
         try:

@@ -128,8 +128,8 @@ class Serving:
         return outcome
 
     def _go_on(self) -> Outcome:
+        answered, self._answered = self._answered, None
         try:
-            answered, self._answered = self._answered, None
             if answered is None:
                 return self._answer()
             response = answered.result()
@@ -138,6 +138,8 @@ class Serving:
             self._connection.refuse(str(close))
         except Exception:
             self._fail()
+        finally:
+            del answered  # the traceback of its error refers to this frame
         return CLOSED
 
     def pause(self) -> None:

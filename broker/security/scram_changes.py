@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from odradek.broker.errors import Refusal
+from odradek.broker.errors import Refusal, as_value
 from odradek.broker.security.credentials import ScramCredential
 from odradek.broker.security.sasl.scram_messages import credential_of
 from odradek.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
@@ -59,7 +59,7 @@ def plan_changes(
             key = planned[one.name] = _mechanism(one), one.name
             plan.changes[key] = _wanted(key, one, exists)
         except Refusal as refusal:
-            plan.refused[one.name] = refusal
+            plan.refused[one.name] = as_value(refusal)
     return plan
 
 

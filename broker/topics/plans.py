@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, as_value
 from odradek.broker.metadata.members import Brokers, Leader
 from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics import names as topic_names
@@ -111,7 +111,7 @@ def plan_topics(
             check_total(total + plan.record.partition_count)
             accept(plan)
         except EXPLAINED as error:
-            outcomes.append(error)
+            outcomes.append(as_value(error))
             continue
         total += plan.record.partition_count
         names[new.name] = None

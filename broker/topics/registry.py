@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from odradek.broker.errors import Explained, MetadataError, Refusal
+from odradek.broker.errors import Explained, MetadataError, Refusal, as_value
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Alteration, Configs
 from odradek.broker.metadata.members import Brokers
@@ -148,7 +148,7 @@ class Topics(FollowingTopics):
             try:
                 self._grow(await self._open(plan), is_new=True)
             except StorageError as error:
-                failed[name] = error
+                failed[name] = as_value(error)
                 await self._undo_creation(plan, error)
                 continue
             self._note_made(self._by_id[plan.record.topic_id])
@@ -182,7 +182,7 @@ class Topics(FollowingTopics):
                     raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
                 spend(len(known.partitions))
             except Refusal as error:
-                outcomes[topic_id] = error
+                outcomes[topic_id] = as_value(error)
         doomed = [topic_id for topic_id, refused in outcomes.items() if refused is None]
         try:
             await self._store.begin_deletion(doomed)
@@ -197,7 +197,7 @@ class Topics(FollowingTopics):
                 gone.append(topic_id)
             except StorageError as error:
                 logger.error("could not delete logs topic=%s: %s", topic.name, error)
-                outcomes[topic_id] = error
+                outcomes[topic_id] = as_value(error)
             logger.info("deleted topic topic=%s", topic.name)
             for deleted in self.on_deleted:
                 deleted(topic)
@@ -229,7 +229,7 @@ class Topics(FollowingTopics):
                 self._partitions.refuse_strays(record)
                 spend(one.partition_count - len(topic.partitions))
             except Refusal as error:
-                outcomes.append(error)
+                outcomes.append(as_value(error))
                 continue
             if led is not None:
                 record = with_new_leaders(record, one, self._brokers, led)
@@ -248,7 +248,7 @@ class Topics(FollowingTopics):
                 await self._add_partitions(topic, record)
             except StorageError as error:
                 logger.error("could not add partitions topic=%s: %s", topic.name, error)
-                failed[topic.name] = error
+                failed[topic.name] = as_value(error)
         return [
             refused or failed.get(one.name)
             for one, refused in paced(zip(wanted, outcomes, strict=True))
@@ -287,7 +287,7 @@ class Topics(FollowingTopics):
                     raise Refusal(ErrorCode.INVALID_CONFIG, message)
                 altered[name] = overrides, config
             except (Refusal, ConfigError) as error:
-                outcomes[name] = error
+                outcomes[name] = as_value(error)
         if validate_only or not altered:
             return outcomes
         try:

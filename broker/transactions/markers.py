@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.runtime import Answer
 from odradek.broker.durability.own_appends import Durability
-from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, as_value
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
 from odradek.broker.transactions.state import TopicPartition
@@ -113,7 +113,7 @@ class MarkerWriter:
                     self._append(marker, log)
                     begun.logs[one] = log
             except EXPLAINED as error:
-                begun.problems[one] = error
+                begun.problems[one] = as_value(error)
         return begun
 
     def _log(self, partition: TopicPartition) -> Log | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.errors import EXPLAINED, Explained, Refusal
+from odradek.broker.errors import EXPLAINED, Explained, Refusal, as_value
 from odradek.broker.hosts.names import HostNames, resolve_all
 from odradek.broker.metadata.changes import Changes
 from odradek.broker.metadata.configs import Configs
@@ -95,7 +95,7 @@ class QuotaTable:
             try:
                 quotas = self._changed(entity, dict(operations), hosts)
             except EXPLAINED as error:
-                outcomes[entity] = error
+                outcomes[entity] = as_value(error)
                 continue
             outcomes[entity] = None
             if quotas != self.entries.get(entity, {}):
