@@ -11,7 +11,12 @@ from obstore.exceptions import BaseError
 
 from odradek.storage.files import Buffer
 from odradek.storage.objects.failures import failure_of
-from odradek.storage.objects.store import ObjectDamaged, ObjectMissing, StoredObject
+from odradek.storage.objects.store import (
+    ObjectDamaged,
+    ObjectMissing,
+    StoredObject,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
@@ -21,7 +26,7 @@ class ObstoreStore:
     """Objects below the address that a backend of obstore was opened for; it retries nothing."""
 
     def __init__(self, backend: Backend, address: str) -> None:
-        self._backend = backend
+        self._opened: Backend | None = backend
         self._address = address.rstrip("/")
 
     def create(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
@@ -89,7 +94,13 @@ class ObstoreStore:
 
     def close(self) -> None:
         """Let go of the backend, and so of its connections."""
-        del self._backend
+        self._opened = None
+
+    @property
+    def _backend(self) -> Backend:
+        if self._opened is None:  # a thread reads while the broker stops
+            raise StoreUnavailable(f"{self._address}: the store is closed")
+        return self._opened
 
     def _delete_one(self, key: str) -> None:
         try:

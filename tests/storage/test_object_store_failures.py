@@ -75,6 +75,14 @@ def test_a_missing_bucket(s3_server: S3Server, call: Callable[..., object]) -> N
     assert "s3://none/at-all" in text
 
 
+@every_call
+def test_a_closed_store_says_so(tmp_path: Path, call: Callable[..., object]) -> None:
+    store = open_store(tmp_path.as_uri())
+    store.close()
+    with pytest.raises(StoreUnavailable, match="the store is closed"):
+        call(store)
+
+
 def test_options_do_not_show_their_key() -> None:
     assert KEY not in repr(StoreOptions(access_key_id=KEY_ID, secret_access_key=KEY))
     assert KEY_ID not in repr(StoreOptions(access_key_id=KEY_ID, secret_access_key=KEY))
