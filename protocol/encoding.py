@@ -26,6 +26,11 @@ class Output(bytearray):
         """Insert bytes at this point without a copy."""
         self._apart.append((len(self), data))
 
+    def size_bytes(self) -> int:
+        """Return the size of the whole message."""
+        # Parts are bytes, or views of bytes.
+        return len(self) + sum(len(data) for _, data in self._apart) if self._apart else len(self)
+
     def chunks(self) -> list[Chunk]:
         """Return the whole message in order; the buffer must not grow afterwards."""
         if not self._apart:

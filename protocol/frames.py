@@ -11,6 +11,7 @@ ApiVersions response never has one (KIP-511).
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any
 
 from odradek.dataclass import dataclass
@@ -186,9 +187,9 @@ def skip_header_tags(frame: memoryview, header: RequestHeader) -> None:
 
 def encode_response(response: Any, version: int, correlation_id: int) -> list[Chunk]:
     """Encode a framed response as buffers to write one after the other."""
-    info = info_of(type(response))
     output = Output()
-    if version in info.flexible and info.key != API_VERSIONS_KEY:
+    cls: type = type(response)
+    if _has_tags(cls, version):
         output.extend(_RESPONSE_HEAD_FLEXIBLE.pack(0, correlation_id, 0))
     else:
         output.extend(_RESPONSE_HEAD.pack(0, correlation_id))
@@ -196,11 +197,18 @@ def encode_response(response: Any, version: int, correlation_id: int) -> list[Ch
     return _framed(output)
 
 
+@cache
+def _has_tags(cls: type, version: int) -> bool:
+    """Return whether a response has a tagged section after its header."""
+    info = info_of(cls)
+    return version in info.flexible and info.key != API_VERSIONS_KEY
+
+
 def body_bytes(message: Any, version: int) -> int:
     """Return the size of a message in a frame, with the frame's size, without its header."""
     output = Output()
     encode_into(message, version, output)
-    return SIZE.size + sum(map(len, output.chunks()))
+    return SIZE.size + output.size_bytes()
 
 
 def encode_request(
@@ -220,18 +228,15 @@ def encode_request(
 
 def _framed(output: Output) -> list[Chunk]:
     """Return the encoded chunks, with the frame's size in the place that was left for it."""
-    chunks = output.chunks()
-    size = sum(map(len, chunks)) - SIZE.size  # chunks are bytes, or views of bytes
-    SIZE.pack_into(output, 0, size)
-    return chunks
+    SIZE.pack_into(output, 0, output.size_bytes() - SIZE.size)
+    return output.chunks()
 
 
 def read_response_header(frame: memoryview, cls: type, version: int) -> tuple[int, int]:
     """Return a response's correlation id and the position of its body, as a client does."""
     (correlation_id,) = SIZE.unpack_from(frame, 0)
-    info = info_of(cls)
     position = SIZE.size
-    if version in info.flexible and info.key != API_VERSIONS_KEY:
+    if _has_tags(cls, version):
         count, position = read_uvarint(frame, position)
         position = skip_tagged(frame, position, count)
     return correlation_id, position

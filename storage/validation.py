@@ -88,20 +88,22 @@ def check_batch(
 ) -> CheckedBatch:
     """Check one batch for a topic; `name` is the partition's, for messages.
 
+    Of a batch that is not from a client, but from this broker, only the size is checked.
     Without an allowance the time has no limit. Raises NotOneBatch, CorruptBatch, BatchTooLarge,
     BatchLargerThanSegment, InvalidRecord, InvalidTimestamp or UnpackedTooMuch; TooLaborious
     leaves the batch unchanged, to be checked again with a larger allowance.
     """
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    is_recompressed = config.compression_type != _PRODUCER_CHOOSES
+    if not (from_client or is_stamped or is_recompressed):
+        return _check_size_alone(records, config, name)
     header = _check_envelope(records, config, name, from_client=from_client)
-    data = memoryview(records)
-    if data.readonly:
-        data = memoryview(bytearray(data))
+    data = _writable(records)
     section = _section(data, header, config, name, allowance)
     needs_keys = config.compact and not header.is_control
     found = _walk(section, header.count, needs_keys, allowance)
     if found.status != RecordStatus.VALID or header.is_log_append_time:
         raise _refusal(_Suspect(header, section, config, now_ms, name, allowance), found)
-    is_stamped = config.message_timestamp_type == "LogAppendTime"
     if header.is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
     # Negative timestamps count as none, as in Kafka.
@@ -123,13 +125,9 @@ def check_batch(
             is_certain = is_late or max_timestamp > _INT64_MAX or oldest != NO_TIMESTAMP
             suspect = _Suspect(header, section, config, now_ms, name, allowance)
             _refuse_timestamps(suspect, is_certain=is_certain)
-    if config.compression_type != _PRODUCER_CHOOSES and not header.is_control:
+    if is_recompressed and not header.is_control:
         data = recompress(header, data, section, config, name, allowance)
-    if len(data) > segment_bytes_max(config):
-        raise BatchLargerThanSegment(
-            f"{name}: the batch of {len(data)} bytes exceeds "
-            f"segment.bytes={segment_bytes_max(config)}"
-        )
+    _check_fits_segment(len(data), config, name)
     if stamped_ms >= 0:
         batches.patch_log_append_time(data, 0, stamped_ms)
     elif header.max_timestamp != max_timestamp:
@@ -138,6 +136,27 @@ def check_batch(
     elif len(data) == header.size_bytes:
         return CheckedBatch(header, data, stamped_ms)
     return CheckedBatch(batches.read_header(data), data, stamped_ms)
+
+
+def _check_size_alone(records: Buffer, config: TopicConfig, name: str) -> CheckedBatch:
+    """Check a batch that this broker has just encoded: its contents are valid."""
+    header = read_one(records, name)
+    check_size(len(records), config, name)
+    _check_fits_segment(len(records), config, name)
+    return CheckedBatch(header, _writable(records), -1)
+
+
+def _writable(records: Buffer) -> memoryview:
+    data = memoryview(records)
+    return memoryview(bytearray(data)) if data.readonly else data
+
+
+def _check_fits_segment(size_bytes: int, config: TopicConfig, name: str) -> None:
+    bytes_max = segment_bytes_max(config)
+    if size_bytes > bytes_max:
+        raise BatchLargerThanSegment(
+            f"{name}: the batch of {size_bytes} bytes exceeds segment.bytes={bytes_max}"
+        )
 
 
 def read_one(records: Buffer, name: str) -> BatchHeader:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable
 
 from odradek.broker.context import RequestContext
@@ -38,7 +37,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from odradek.protocol.pacing import paced
+from odradek.protocol.pacing import paced, paced_if_many
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.reading import TimestampedOffset
@@ -86,21 +85,16 @@ def handle(
         return ListOffsetsResponse(
             topics=[_alike(topic, error) for topic in paced(request.topics)]
         )
-    counts = Counter(
-        (topic.name, one.partition_index)
-        for topic in paced(request.topics)
-        for one in paced(topic.partitions)
-    )
     searches: list[_Search] = []
     denied: list[ListOffsetsTopicResponse] = []
     found: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
-    for topic in paced(request.topics):
+    for topic in paced_if_many(request.topics):
         if topic.name not in permitted:
             denied.append(_alike(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        for one in paced(topic.partitions):
+        for one in paced_if_many(topic.partitions):
             key = topic.name, one.partition_index
-            if counts[key] > 1:
+            if key in found:
                 found[key] = _refused(one.partition_index, ErrorCode.INVALID_REQUEST)
             else:
                 found[key] = _list(services, context, request, topic.name, one, searches)
@@ -155,16 +149,12 @@ def _list(
         response = _refused(index, ErrorCode.NONE)
         searches.append(_Search(log, timestamp, end_offset, response))
         return response
-    return _found(index, _known(log, timestamp, end_offset))
-
-
-def _known(log: Log, timestamp: int, end_offset: int) -> TimestampedOffset | None:
     if timestamp == LATEST:
-        return TimestampedOffset(end_offset, -1, log.leader_epoch)
+        return _found(index, end_offset, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return TimestampedOffset(start, -1, log.epoch_of(start))
-    return None
+        start_offset = log.log_start_offset
+        return _found(index, start_offset, log.epoch_of(start_offset))
+    return _refused(index, ErrorCode.NONE)
 
 
 async def _search(
@@ -213,15 +203,9 @@ def _search_some(searches: list[_Search]) -> list[_Found]:
     return results
 
 
-def _found(index: int, found: TimestampedOffset | None) -> ListOffsetsPartitionResponse:
-    if found is None:
-        return _refused(index, ErrorCode.NONE)
+def _found(index: int, offset: int, leader_epoch: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=index,
-        error_code=0,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        partition_index=index, error_code=0, timestamp=-1, offset=offset, leader_epoch=leader_epoch
     )
 
 

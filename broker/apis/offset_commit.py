@@ -50,9 +50,8 @@ def handle(
         _sort(topics, topic, known, refused, permitted, by_id=by_id)
     if not known:
         return OffsetCommitResponse(topics=refused)
-    answer = commit_in_parts(
-        replace(request, topics=known), lambda part: services.groups.commit(part, context)
-    )
+    request.topics = known
+    answer = commit_in_parts(request, lambda part: services.groups.commit(part, context))
     if not refused:
         return answer
     if isinstance(answer, OffsetCommitResponse):
