@@ -13,6 +13,7 @@ Epochs and their first offsets grow from line to line.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.storage.checkpoints import read_lines
@@ -29,23 +30,23 @@ class LeaderEpochs:
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
-        self._path = directory / FILE_NAME
+        self.path = directory / FILE_NAME
         self._entries: list[tuple[int, int]] = []
 
     def load(self) -> None:
         """Read the file; an absent one is a log without epochs."""
-        if not self._fs.exists(self._path):
+        if not self._fs.exists(self.path):
             return
-        for number, line in enumerate(read_lines(self._fs, self._path, "0"), start=3):
+        for number, line in enumerate(read_lines(self._fs, self.path, "0"), start=3):
             try:
                 epoch, start = map(int, line.split())
             except ValueError:
-                raise CorruptFile(self._path, number, "expected 'epoch offset'") from None
+                raise CorruptFile(self.path, number, "expected 'epoch offset'") from None
             last_epoch, last_start = self._entries[-1] if self._entries else UNDEFINED
             if epoch > _INT32_MAX or start > _INT64_MAX:
-                raise CorruptFile(self._path, number, "the epoch or offset is too large")
+                raise CorruptFile(self.path, number, "the epoch or offset is too large")
             if epoch <= last_epoch or start <= last_start:
-                raise CorruptFile(self._path, number, "epochs and offsets must grow")
+                raise CorruptFile(self.path, number, "epochs and offsets must grow")
             self._entries.append((epoch, start))
 
     @property
@@ -65,6 +66,12 @@ class LeaderEpochs:
             kept = [entry for entry in self._entries if entry[1] < start_offset]
             self._store([*kept, (epoch, start_offset)])
 
+    def begin(self, epoch: int) -> None:
+        """Note the first epoch of a new log; its first flush makes the file durable."""
+        entries = [(epoch, 0)]
+        self._fs.write_bytes(self.path, _encode(entries))
+        self._entries = entries
+
     def restore(self, entries: list[tuple[int, int]]) -> None:
         """Replace all entries by those read from the log."""
         if entries:
@@ -78,7 +85,7 @@ class LeaderEpochs:
 
     def follow(self, directory: Path) -> None:
         """Note that the directory was renamed."""
-        self._path = directory / FILE_NAME
+        self.path = directory / FILE_NAME
 
     def truncate_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after an offset."""
@@ -112,6 +119,10 @@ class LeaderEpochs:
         return self._entries[at][0] if at >= 0 else -1
 
     def _store(self, entries: list[tuple[int, int]]) -> None:
-        lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
-        self._fs.write_atomically(self._path, ("\n".join(lines) + "\n").encode())
+        self._fs.write_atomically(self.path, _encode(entries))
         self._entries = entries
+
+
+def _encode(entries: Sequence[tuple[int, int]]) -> bytes:
+    lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+    return ("\n".join(lines) + "\n").encode()

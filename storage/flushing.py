@@ -17,21 +17,20 @@ class Unflushed:
 
     fs: FileSystem
     segments: tuple[Segment, ...]
-    snapshots: tuple[Path, ...]
+    small_files: tuple[Path, ...]  # the producers' snapshots; the first files of a new log
     directory: Path | None
     end_offset: int
     # Another step that must be done before anything counts as durable: see storage.moving.
     handover: Callable[[], None] | None = None
 
     def sync(self) -> None:
-        """Make it durable: sealed segments with their indexes, the active segment's batches, the
-        producers' snapshots, and the directory's entries when files were created. Raises
-        DiskFailure."""
+        """Make it durable: sealed segments with their indexes, the active segment's batches,
+        small files, and the directory's entries when files were created. Raises DiskFailure."""
         for segment in self.segments[:-1]:
             segment.flush()
             segment.is_durable = True
         self.segments[-1].sync_batches()
-        sync_files(self.fs, self.snapshots)
+        sync_files(self.fs, self.small_files)
         if self.directory is not None:
             try:
                 self.fs.sync_directory(self.directory)
@@ -46,7 +45,7 @@ class Unflushed:
 
         Raises DiskFailure.
         """
-        if len(self.segments) > 1 or self.snapshots or self.directory or self.handover:
+        if len(self.segments) > 1 or self.small_files or self.directory or self.handover:
             return None
         return self.segments[0].file_to_sync()
 

@@ -27,7 +27,7 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.files import Buffer, FileSystem
-from odradek.storage.flushing import Unflushed, sync_files
+from odradek.storage.flushing import Unflushed
 from odradek.storage.producers import RememberedBatch
 from odradek.storage.readable_log import LogIdentity, LogParts, ReadableLog
 from odradek.storage.reading import segment_index
@@ -64,6 +64,8 @@ class Log(ReadableLog):
         super().__init__(directory, identity, config, parts)
         self._fs, self._random = fs, random_source
         self._directory_dirty = True
+        # Small files that the next flush makes durable, besides the producers' snapshots.
+        self.unsynced: list[Path] = []
         self._exchange: Exchange | None = None
         self._is_half_rolled = False
         # The step that the next flush must take, once the log has moved (storage.moving).
@@ -221,10 +223,11 @@ class Log(ReadableLog):
         directory = self.directory if self._directory_dirty else None
         self._directory_dirty = False
         handover, self._handover = self._handover, None
+        small_files, self.unsynced = (*self.unsynced, *self.producers.take_unsynced()), []
         return Unflushed(
             self._fs,
             self.segments[first:],
-            self.producers.take_unsynced(),
+            small_files,
             directory,
             self.log_end_offset,
             handover,
@@ -387,13 +390,11 @@ class Log(ReadableLog):
     def close(self) -> None:
         """Make everything durable, with a snapshot of the producers; the log is not used again."""
         self._settle_exchange()
-        self.active.seal()
-        for segment in self.segments[self._first_unflushed() :]:
-            segment.flush()
-        self.producers.write_snapshot(self.log_end_offset)
-        sync_files(self._fs, self.producers.take_unsynced())
-        self._fs.sync_directory(self.directory)
-        if self._handover is not None:
-            self._handover()
-            self._handover = None
+        has_begun = self.active.base_offset or self.active.log.size() or len(self.producers)
+        if has_begun or self._handover is not None:  # if not, a crash can take nothing
+            self.active.seal()
+            self.active.flush()
+            self.producers.write_snapshot(self.log_end_offset)
+            self._directory_dirty = True
+            self.unflushed().sync()
         self.recovery_point = self.log_end_offset

@@ -83,10 +83,15 @@ def has_name_for_future(topic: str, partition: int) -> bool:
     return len(future_name(topic, partition)) <= _NAME_BYTES_MAX
 
 
+def begin_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
+    """Write the topic id into the directory of a new log, whose first flush makes it durable."""
+    fs.write_bytes(directory / PARTITION_METADATA, _topic_id_text(topic_id))
+
+
 def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
     """Write the topic id into a partition's directory; a file that differs is repaired."""
     path = directory / PARTITION_METADATA
-    text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+    text = _topic_id_text(topic_id)
     if fs.exists(path):
         found = fs.read_bytes(path)
         if found.strip() == text.strip():  # Kafka ends it without a newline
@@ -94,6 +99,10 @@ def note_topic_id(fs: FileSystem, directory: Path, topic_id: bytes) -> None:
         damage = CorruptFile.differing(path, found, text, "it is not as it was written")
         logger.warning("repaired a damaged file: %s", damage)
     fs.write_atomically(path, text)
+
+
+def _topic_id_text(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
 
 
 def read_topic_id(fs: FileSystem, path: Path) -> bytes | None:

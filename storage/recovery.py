@@ -33,6 +33,7 @@ from odradek.storage.exchange import base_offset_of, repair
 from odradek.storage.files import FileSystem
 from odradek.storage.flushing import sync_files
 from odradek.storage.log import Log
+from odradek.storage.partition_directories import PARTITION_METADATA, begin_topic_id
 from odradek.storage.producers import ProducerStates
 from odradek.storage.readable_log import LogIdentity, LogParts
 from odradek.storage.reading import replay, segment_index
@@ -82,8 +83,10 @@ def load_log(
 ) -> Log:
     """Load the log of a directory, repairing it after a crash; create it when empty.
 
-    Raises DiskFailure. Damage is repaired or skipped, and logged.
+    The files of a new log become durable with its first records: until then they can be made
+    again. Raises DiskFailure. Damage is repaired or skipped, and logged.
     """
+    is_new = not fs.exists(directory)
     fs.make_directory(directory)
     repair(fs, directory)
     segments = _open_segments(fs, directory, config, checkpointed.log_start_offset)
@@ -109,8 +112,12 @@ def load_log(
     start = _start_offset(checkpointed.log_start_offset, segments, epochs, directory)
     latest = epochs.latest
     epochs.truncate_end(end + 1)
-    if not checkpointed.is_copy and (latest < 0 or not was_clean):
-        epochs.assign(latest + 1, end)
+    if is_new and end == 0 and not checkpointed.is_copy:
+        epochs.begin(max(checkpointed.leader_epoch_min, 0))
+        begin_topic_id(fs, directory, identity.topic_id)
+    elif not checkpointed.is_copy and (latest < 0 or not was_clean):
+        # A crash may have taken the file of the first epoch, in which clients read records.
+        epochs.assign(latest + 1 if was_clean else max(latest, 0) + 1, end)
     epochs.assign(checkpointed.leader_epoch_min, end)
     for segment in segments:
         segment.created_ms = now_ms
@@ -119,7 +126,10 @@ def load_log(
     segments[-1].roll_jitter_ms = draw_roll_jitter_ms(config, random_source)
     producers = _load_producers(fs, directory, segments, start, flushed_end)
     parts = LogParts(segments, start, end, epochs, producers)
-    return Log(fs, directory, identity, config, parts, random_source)
+    log = Log(fs, directory, identity, config, parts, random_source)
+    if end == 0:  # an attempt to begin it may have failed between its files and their sync
+        log.unsynced += [epochs.path, directory / PARTITION_METADATA]
+    return log
 
 
 def _open_segments(

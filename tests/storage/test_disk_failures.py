@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.storage.epochs import FILE_NAME as EPOCHS
 from odradek.storage.errors import DiskFailure, StaleSegments
 from odradek.storage.readable_log import LogIdentity
 from odradek.storage.segment import INDEX, LOG, SWAP, TIME_INDEX
@@ -204,7 +205,7 @@ def test_a_new_log_that_cannot_be_made_can_be_made_later() -> None:
     assert log.log_end_offset == 2
 
 
-@pytest.mark.parametrize("kind", ["sync_directory", "rename", "create", "sync"])
+@pytest.mark.parametrize("kind", ["sync_directory", "make_directory", "create", "write"])
 def test_a_new_log_made_in_the_second_attempt_outlives_a_crash(kind: str) -> None:
     fs, partition = filled(1)
     directory, config = partition.directory, partition.log.config
@@ -228,8 +229,36 @@ def test_a_new_log_made_in_the_second_attempt_outlives_a_crash(kind: str) -> Non
         for seed in range(10):
             survived = partition.next_life(fs.clone_after_crash(seed))
             assert survived.directory.partitions()[name, 0] == bytes(16)
+            assert fs.clone_after_crash(seed).exists(DATA / f"{name}-0" / EPOCHS)
         turn += 1
     assert turn > 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_without_records_is_not_synced_and_begins_again_after_a_crash(seed: int) -> None:
+    fs, partition = filled(1)
+    synced: list[Path] = []
+    fs.before = lambda kind, path: synced.append(path) if kind == "sync" else None
+    partition.directory.create_log("other", 0, bytes(16), partition.log.config, now_ms=0)
+    assert not synced
+    survived = partition.next_life(fs.clone_after_crash(seed)).directory
+    log = survived.create_log("other", 0, bytes(16), partition.log.config, now_ms=0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert log.leader_epoch == 1  # whatever clients have read in epoch 0 is lost
+    assert survived.partitions()["other", 0] == bytes(16)
+    log.append(partition.batches()[0].data, now_ms=partition.clock.now_ms())
+    assert log.log_end_offset == 2
+
+
+def test_a_stop_syncs_no_log_without_records() -> None:
+    fs, partition = filled(1)
+    for name in ("one", "other"):
+        partition.directory.create_log(name, 0, bytes(16), partition.log.config, now_ms=0)
+    touched: list[str] = []
+    fs.before = lambda kind, path: touched.append(path.parent.name)
+    partition.directory.close()
+    assert "orders-0" in touched
+    assert not {"one-0", "other-0"} & set(touched)
 
 
 def test_a_roll_that_the_disk_interrupts_is_finished_by_the_next_append() -> None:
