@@ -29,13 +29,21 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._stream.close()
         self._socket.close()
 
     def ask(self, request: Any, version: int, response: type[T]) -> T:
         """Send a request; return its answer."""
-        self._socket.sendall(encode_request(request, version, 1, "bench"))
-        (size,) = SIZE.unpack(self._stream.read(SIZE.size))
-        frame = self._stream.read(size)
+        frame = self.answer(encode_request(request, version, 1, "bench"))
         _, position = read_response_header(memoryview(frame), response, version)
         return decode(response, version, frame[position:])
+
+    def answer(self, request: bytes) -> bytes:
+        """Send a framed request; return the frame of its answer, without its size."""
+        self._socket.sendall(request)
+        (size,) = SIZE.unpack(self._stream.read(SIZE.size))
+        return self._stream.read(size)

@@ -5,6 +5,7 @@ Used by the benchmarks, the demo and the tests. Everything listens on loopback o
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import os
@@ -14,10 +15,12 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,18 @@ _NO_KAFKA = "Kafka's jars are missing: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 _HELD_PORTS_MAX = 200
+# The settings that Kafka's tool looks at when it formats directories.
+_FORMATS = {
+    "process.roles",
+    "node.id",
+    "log.dirs",
+    "metadata.log.dir",
+    "controller.quorum.voters",
+    "unstable.feature.versions.enable",
+}
+# Folders that are there as long as this process.
+_FOLDERS = contextlib.ExitStack()
+atexit.register(_FOLDERS.close)
 _held_ports: deque[int] = deque()  # their descriptors, until this process ends
 
 
@@ -184,6 +199,30 @@ class KafkaProcess:
 
         KAFKA_OPTS may hold more Java flags, as for Kafka's own script.
         """
+        properties = self._write_properties()
+        if not self.data.exists():
+            if _FORMATS.isdisjoint(self.settings) and not self.cluster_id:
+                _copy_formatted(self.data)
+            else:
+                self._format(properties)
+        own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
+        flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
+        with self.log_file.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output
+            )
+        return wait_until_answering(self.port, self.process, self.log_file)
+
+    def format(self) -> Path:
+        """Format a new data directory with Kafka's own tool; return it."""
+        self._format(self._write_properties())
+        return self.data
+
+    def _format(self, properties: Path) -> None:
+        format_it = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id or _new_id()]
+        kafka_tool([*format_it, "-c", str(properties)])
+
+    def _write_properties(self) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
         settings = {
@@ -206,18 +245,7 @@ class KafkaProcess:
         }
         lines = (f"{key}={text}\n" for key, text in settings.items() if key not in self.unset)
         properties.write_text("".join(lines))
-        if not self.data.exists():
-            # The id must not begin with a dash: the tool would take it for an option.
-            new_id = base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
-            format_it = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id or new_id]
-            kafka_tool([*format_it, "-c", str(properties)])
-        own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
-        flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
-        with self.log_file.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output
-            )
-        return wait_until_answering(self.port, self.process, self.log_file)
+        return properties
 
     def stop(self) -> None:
         """Stop it as `kill` would, and wait until it is gone."""
@@ -236,6 +264,27 @@ class KafkaProcess:
     def log_text(self) -> str:
         """Return the broker's output so far."""
         return self.log_file.read_text(errors="replace")
+
+
+@cache
+def _formatted() -> Path:
+    """Return a data directory that Kafka's tool has formatted, which this process keeps."""
+    return KafkaProcess(Path(_FOLDERS.enter_context(tempfile.TemporaryDirectory()))).format()
+
+
+def _copy_formatted(data: Path) -> None:
+    """Make a formatted data directory of a new cluster: the tool takes a second each time."""
+    shutil.copytree(_formatted(), data)
+    properties = data / "meta.properties"
+    keys = (line.partition("=")[0] for line in properties.read_text().splitlines())
+    ids = "".join(f"{key}={_new_id()}\n" for key in keys if key in ("cluster.id", "directory.id"))
+    # Of two lines with the same key, the later one counts.
+    properties.write_text(properties.read_text() + ids)
+
+
+def _new_id() -> str:
+    # It must not begin with a dash: the tool would take it for an option.
+    return base64.urlsafe_b64encode(b"k" + os.urandom(15)).decode().rstrip("=")
 
 
 def kafka_libs() -> Path | None:

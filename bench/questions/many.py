@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import uvloop
 
@@ -28,7 +28,7 @@ _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
 _SECONDS = 6.0
 _PARTITIONS = 2_000
 _PER_TOPIC = 50
-_CLIENTS = 10
+CLIENTS = 10
 _RECORDS = 1_000_000
 _SMALL_REQUESTS = (
     "A small request costs Odradek some 50 µs of one core at least; Kafka's compiled code takes "
@@ -79,18 +79,27 @@ def _ask_partitions(broker: Broker, scale: float) -> Values:
 
 
 def _ask_lookups(broker: Broker, scale: float) -> Values:
+    make_lookup_topics(broker)
+    seconds = max(_SECONDS * scale, 0.5)
+    return {
+        title: _rate_of(broker, seconds, [request] * CLIENTS)
+        for title, request in looked_up().items()
+    }
+
+
+def make_lookup_topics(broker: Broker) -> None:
+    """Make the 100 partitions that lookups are about."""
     for number in range(10):
         create_topic(broker, f"looked-up-{number}", 10)
-    seconds = max(_SECONDS * scale, 0.5)
+
+
+def looked_up() -> Mapping[str, bytes]:
+    """Return the framed requests of lookups by their titles."""
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name="looked-up-3")])
-    requests = {
+    return {
         "Metadata of one topic": encode_request(metadata, 9, 1, "bench"),
         "Metadata of all": encode_request(MetadataRequest(topics=None), 9, 1, "bench"),
         "ListOffsets": encode_request(_list_offsets(), 7, 1, "bench"),
-    }
-    return {
-        title: _rate_of(broker, seconds, [request] * _CLIENTS)
-        for title, request in requests.items()
     }
 
 
@@ -103,11 +112,11 @@ def _list_offsets() -> ListOffsetsRequest:
 
 
 def _ask_durable(broker: Broker, scale: float) -> Values:
-    create_topic(broker, TOPIC, _CLIENTS)
+    create_topic(broker, TOPIC, CLIENTS)
     seconds = max(_SECONDS * scale, 0.5)
     return {
         title: _rate_of(
-            broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(_CLIENTS)]
+            broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
         )
         for title, size_bytes in (("100 B", 100), ("20 kB", 20_000))
     }
@@ -116,7 +125,7 @@ def _ask_durable(broker: Broker, scale: float) -> Values:
 def _ask_groups(broker: Broker, scale: float) -> Values:
     """Let each client create a group with one member and leave it, again and again."""
     seconds = max(_SECONDS * scale, 0.5)
-    return {"joined and left": rate([broker.port] * _CLIENTS, seconds, join_and_leave)}
+    return {"joined and left": rate([broker.port] * CLIENTS, seconds, join_and_leave)}
 
 
 async def join_and_leave(client: Client, number: int) -> None:
@@ -200,13 +209,13 @@ PARTITIONS = Question(
         Figure("start", "s", more_is_better=False),
     ],
     _ask_partitions,
-    note="Most of the time to create partitions goes into syncs: partitions are on the disk "
-    "before the client gets its answer.",
+    note="A topic is in the metadata on the disk before the client gets its answer; the files of "
+    "its partitions are synced with their first records.",
 )
 
 LOOKUPS = Question(
     "lookups",
-    f"{_CLIENTS} connections that repeat requests, with a broker of 100 partitions",
+    f"{CLIENTS} connections that repeat requests, with a broker of 100 partitions",
     [
         Figure("Metadata of one topic", "1/s"),
         Figure("Metadata of all", "1/s"),
@@ -218,7 +227,7 @@ LOOKUPS = Question(
 
 DURABLE = Question(
     "durable",
-    f"{_CLIENTS} connections that send records with acks=all, each to a partition of its own",
+    f"{CLIENTS} connections that send records with acks=all, each to a partition of its own",
     [Figure("100 B", "1/s"), Figure("20 kB", "1/s")],
     _ask_durable,
     note="Odradek answers once the record is on the disk, Kafka once it is in memory: the figures "
@@ -227,7 +236,7 @@ DURABLE = Question(
 
 GROUPS = Question(
     "groups",
-    f"{_CLIENTS} connections, each a group of one member that joins and leaves again and again",
+    f"{CLIENTS} connections, each a group of one member that joins and leaves again and again",
     [Figure("joined and left", "1/s")],
     _ask_groups,
     {"group.initial.rebalance.delay.ms": "0"},

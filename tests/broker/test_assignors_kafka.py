@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
 from odradek.broker.groups.modern.tables import Table, in_set_order
 from odradek.broker.orders.java import string_hash
 from odradek.protocol.wire import encode_uuid
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -30,11 +29,8 @@ SEEDS = range(150)
 
 def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Ask Kafka's code; return its answers."""
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE),
         input="".join(f"{json.dumps(line)}\n" for line in lines),
         capture_output=True,
         check=True,

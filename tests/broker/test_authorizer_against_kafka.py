@@ -9,7 +9,6 @@ import json
 import logging
 import random
 import re
-import shutil
 import subprocess
 from dataclasses import astuple
 from pathlib import Path
@@ -23,7 +22,7 @@ from odradek.broker.security.acls import Acl, AclFilter, PatternType, Permission
 from odradek.broker.security.authorization import AclOperation, Requester, ResourceKind
 from odradek.broker.security.authorizer import AclAuthorizer
 from odradek.broker.security.principals import Principal
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -141,11 +140,8 @@ def _world(chance: random.Random) -> dict[str, Any]:
 
 
 def _ask_kafka(worlds: list[dict[str, Any]]) -> list[Any]:
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE),
         input="".join(f"{json.dumps(world)}\n" for world in worlds),
         capture_output=True,
         check=False,

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import OdradekProcess, java, kafka_tool
+from bench.processes import OdradekProcess, kafka_tool
 from tests.protocol.kafka_jars import require_jars
+from tests.support.java import program
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -53,7 +54,7 @@ class Driver:
 
     def __init__(self, bootstrap: str) -> None:
         self._process = subprocess.Popen(
-            [*java(["-Xmx256m"]), str(DRIVER), bootstrap],
+            program(DRIVER, bootstrap),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

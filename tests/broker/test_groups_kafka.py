@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from odradek.broker.groups.records import (
 from odradek.broker.orders.java import partition_for
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -29,11 +28,8 @@ ORACLE = Path(__file__).with_name("GroupRecordsOracle.java")
 
 def ask(lines: list[str]) -> list[list[str]]:
     """Ask Kafka's code; return its answers, split at tabs."""
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-Dstdout.encoding=UTF-8", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE, flags=["-Dstdout.encoding=UTF-8"]),
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         check=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -19,7 +18,7 @@ from odradek.broker.orders.hash_map import concurrent_order
 from odradek.broker.orders.java import partition_hash, string_hash
 from odradek.broker.orders.partitions import asking_order, loading_order
 from odradek.broker.orders.scala import SMALL_MAX, table_order, trie_order
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -35,11 +34,8 @@ Step = tuple[str, Any]
 
 def ask(scripts: Sequence[tuple[str, Sequence[Step]]]) -> list[list[Any]]:
     """Play scripts on Java's maps; return the keys in their order."""
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-Dstdout.encoding=UTF-8", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE, flags=["-Dstdout.encoding=UTF-8"]),
         input="".join(f"{json.dumps({'map': kind, 'steps': s})}\n" for kind, s in scripts),
         capture_output=True,
         check=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from odradek.broker.security.quotas.clients import ClientQuotas
 from odradek.broker.security.quotas.entities import CLIENT_ID, PRODUCE, USER, Entity, entity_of
 from odradek.config.quota import QuotaConfig
 from odradek.protocol.frames import PRODUCE_KEY
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -29,11 +28,8 @@ SEEDS = range(300)
 
 def ask(lines: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """Ask Kafka's code; return its answers."""
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE),
         input="".join(f"{json.dumps(line)}\n" for line in lines),
         capture_output=True,
         check=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from odradek.broker.groups.modern.tables import Table, in_map_order
 from odradek.broker.groups.share import simple
 from odradek.broker.orders.java import string_hash
 from odradek.protocol.wire import encode_uuid
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 ORACLE = Path(__file__).with_name("SimpleAssignorOracle.java")
 SEEDS = range(200)
@@ -27,11 +26,8 @@ TURNS = 6
 
 def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Ask Kafka's code; return its answers."""
-    require_jars()
-    if shutil.which("java") is None:
-        pytest.skip("no java on the PATH")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{LIBS}/*", str(ORACLE)],
+        program(ORACLE),
         input="".join(f"{json.dumps(line)}\n" for line in lines),
         capture_output=True,
         check=True,

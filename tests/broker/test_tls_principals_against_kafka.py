@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench.processes import kafka_libs
 from odradek.broker.security.tls.names import rfc2253_name
 from odradek.config.errors import ConfigError
 from odradek.config.principal_rules import NoRuleApplies, PrincipalRules
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 
@@ -129,18 +129,14 @@ def ours(rules: str, name: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def kafkas() -> dict[str, list[Any]]:
-    libs = kafka_libs()
-    if libs is None:
-        pytest.skip("Kafka's jars are not there: set KAFKA_LIBS")
     asked = {"names": [one.hex() for one in NAMES], "mapped": MAPPED}
     run = subprocess.run(
-        ["java", "-Xmx256m", "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8",
-         "-cp", f"{libs}/*", str(_PROGRAM)],
+        program(_PROGRAM, flags=["-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"]),
         input=json.dumps(asked).encode(),
         capture_output=True,
         timeout=240,
         check=False,
-    )  # fmt: skip
+    )
     assert run.returncode == 0, run.stderr.decode()
     answers: dict[str, list[Any]] = json.loads(run.stdout)
     return answers

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import java
 from odradek.config.topic import TopicConfig
 from odradek.protocol.legacy import decode_stored, read_stored_header
 from odradek.storage.checkpoints import CLEANER_OFFSETS
@@ -17,6 +16,7 @@ from odradek.storage.segment import LOG, TXN_INDEX
 from odradek.storage.transactions import AbortedTransaction, parse_aborted
 from tests.cleaner.random_histories import EXPIRATION_MS
 from tests.cleaner.worlds import StoredBatch
+from tests.support.java import program
 
 # Nothing but the test rolls segments; indexes are small, for each is given its size on the disk.
 _RELAXED = {
@@ -29,7 +29,7 @@ _KEYS = 10_000
 # Where there is such a place: thousands of fsyncs take a while.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 # What it is asked to do, it answers for: what it logs is of no interest.
-_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-Droot.level=OFF", "-Dcleaner.level=OFF")
+_FLAGS = ("-Droot.level=OFF", "-Dcleaner.level=OFF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class KafkaCleaner:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        program = Path(__file__).with_name("CleanerOracle.java")
-        command = [*java(_FLAGS), str(program), str(root)]
+        source = Path(__file__).with_name("CleanerOracle.java")
+        command = program(source, str(root), flags=_FLAGS)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1 << 20
         )

@@ -17,13 +17,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from bench.processes import QUICK_START, java, kafka_libs
+from bench.processes import kafka_libs
 from odradek.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from tests.broker import sasl_brokers
 from tests.broker.sasl_brokers import Listeners
 from tests.broker.sasl_client import PLAIN_MODULE, SCRAM_MODULE, USERS
 from tests.broker.test_sasl_against_kafka import Wire
 from tests.broker.test_scram_users import upsert
+from tests.support.java import program
 
 PROGRAM = Path(__file__).with_name("SaslOracle.java")
 PATIENCE_S = 60.0
@@ -210,7 +211,7 @@ def _line(port: int, login: Login, duration_ms: int = 0) -> str:
 
 def _java(lines: list[str]) -> list[str]:
     run = subprocess.run(
-        [*java(["-Xmx256m", *QUICK_START]), str(PROGRAM)],
+        program(PROGRAM),
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,

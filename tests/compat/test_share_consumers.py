@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, java, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from tests.support.java import program
 
 PROGRAM = Path(__file__).with_name("ShareConsumerOracle.java")
 SETTINGS = {
@@ -44,7 +45,7 @@ def test_records_go_the_same_ways(tmp_path: Path) -> None:
 
 
 def _run(bootstrap: str) -> list[str]:
-    command = [*java(["-Xmx256m"]), str(PROGRAM), bootstrap]
+    command = program(PROGRAM, bootstrap)
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.splitlines()

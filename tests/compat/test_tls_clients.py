@@ -12,6 +12,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_libs
 from tests.broker.certificates import Authority, Identity
+from tests.support.java import program
 
 # tests/logins has a short form.
 pytestmark = [pytest.mark.kafka, pytest.mark.interop]
@@ -140,7 +141,7 @@ def test_javas_clients_are_let_in_and_refused_as_by_kafka(places: dict[str, Plac
         java_settings(place, case) for place in places.values() for case in CASES.values()
     ]
     run = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*", str(_PROGRAM)],
+        program(_PROGRAM),
         input=json.dumps(asked).encode(),
         capture_output=True,
         timeout=240,

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.processes import java
+from tests.support.java import program
 from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("ToolsOracle.java")
@@ -61,7 +62,7 @@ class Tools:
 
     process: subprocess.Popen[bytes] = field(
         default_factory=lambda: subprocess.Popen(
-            [*java(FLAGS), str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            program(PROGRAM, flags=FLAGS), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
     )
     _numbers: count[int] = field(default_factory=count)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import kafka_libs
+from tests.support.java import program
 
 _PROGRAM = Path(__file__).with_name("KafkaConfigs.java")
 
@@ -20,9 +20,6 @@ Ask = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="session")
 def ask_kafka() -> Ask:
     """Ask Kafka's classes, in one run of Java; skip where Java or the jars are missing."""
-    libs = kafka_libs()
-    if libs is None:
-        pytest.skip("Kafka's jars are not there: set KAFKA_LIBS")
 
     def ask(**questions: list[Any]) -> dict[str, Any]:
         kinds = (
@@ -30,7 +27,7 @@ def ask_kafka() -> Ask:
         )  # fmt: skip
         asked = {kind: questions.get(kind, []) for kind in kinds}
         run = subprocess.run(
-            ["java", "-Xmx256m", "-cp", f"{libs}/*", str(_PROGRAM)],
+            program(_PROGRAM),
             input=json.dumps(asked).encode(),
             capture_output=True,
             timeout=240,

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.processes import java
 from tests.interop.programs import BUILDS
 from tests.logins.logins import Login
+from tests.support.java import program
 
 OK = "ok"
 SASL, TLS = "sasl", "tls"
 TIMEOUT_S = 60.0
 _REFUSED_MS = 5_000
 _PROGRAM = Path(__file__).with_name("SecureClient.java")
-_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
 # How a refusal of the broker's reaches librdkafka once the handshake has seemed to be over.
 _ALERT = "alert"
 
@@ -150,7 +149,7 @@ class Java:
 
     def _running(self, told: dict[str, str]) -> subprocess.Popen[str]:
         if self._process is None:
-            command = [*java(_FLAGS), str(_PROGRAM)]
+            command = program(_PROGRAM)
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )

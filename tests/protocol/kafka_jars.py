@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.processes import kafka_libs
+from tests.support.java import program
 
 # Where the jars are, once require_jars() has let a test go on.
 LIBS = kafka_libs() or Path()
@@ -45,9 +46,8 @@ def parse_spec(text: str) -> Spec:
     return spec
 
 
-def run_java(program: str, *arguments: str) -> list[list[str]]:
+def run_java(name: str, *arguments: str) -> list[list[str]]:
     """Run a Java source file beside this one; return its output's lines, split at tabs."""
-    source = Path(__file__).with_name(program)
-    command = ["java", "-cp", f"{LIBS}/*", str(source), *arguments]
+    command = program(Path(__file__).with_name(name), *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     return [line.split("\t") for line in done.stdout.splitlines()]

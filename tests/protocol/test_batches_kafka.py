@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.control import encode_end_txn_marker
 from odradek.protocol.errors import ProtocolError
 from tests.protocol.batch_strategies import CODECS, random_sections, record_lists
-from tests.protocol.kafka_jars import LIBS, require_jars
+from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
 properties = settings(
@@ -40,9 +39,9 @@ properties = settings(
 class Oracle:
     """A running Java program that answers a question a line; owns its process."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, name: str) -> None:
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", f"{LIBS}/*", Path(__file__).with_name(program)],
+            program(Path(__file__).with_name(name)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,9 +63,6 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    if shutil.which("java") is None:
-        pytest.skip("java is not installed")
-    require_jars()
     running = Oracle("BatchOracle.java")
     yield running
     running.close()
