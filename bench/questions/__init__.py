@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.pairs import Question
+from bench.questions.alike import IN_MEMORY, ON_DISK
 from bench.questions.cleaning import CLEANING, CLEANING_LATENCY
 from bench.questions.consume import CONSUME, CONSUME_TLS
 from bench.questions.cost import CPU, RECOVERY, START
@@ -24,6 +25,8 @@ QUESTIONS: Mapping[str, Question] = {
         MIXED,
         CONNECTIONS,
         DURABLE,
+        ON_DISK,
+        IN_MEMORY,
         PARTITIONS,
         GROUPS,
         LOOKUPS,

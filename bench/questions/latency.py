@@ -31,7 +31,7 @@ def _ask_round_trips(broker: Broker, scale: float) -> Values:
     first, count = max(int(_FIRST_TRIPS * scale), 100), max(int(_TRIPS * scale), 100)
     for acks in ("1", "all"):
         create_topic(broker, f"trips-{acks}")
-        trips_s = _round_trips(broker, f"trips-{acks}", acks, first + 2 * count)
+        trips_s = round_trips(broker, f"trips-{acks}", acks, first + 2 * count)
         looks = {"warm": trips_s[-count:]}
         if acks == "1":  # later the broker has not just started
             looks = {"first": trips_s[:first], **looks}
@@ -41,7 +41,7 @@ def _ask_round_trips(broker: Broker, scale: float) -> Values:
     return values
 
 
-def _round_trips(broker: Broker, topic: str, acks: str, count: int) -> Sequence[float]:
+def round_trips(broker: Broker, topic: str, acks: str, count: int) -> Sequence[float]:
     """Send one record after another with librdkafka, each after the last acknowledgement.
 
     A record before the first one, with which the client connects, is not counted.
@@ -112,7 +112,7 @@ def _ask_mixed(broker: Broker, scale: float) -> Values:
         one.start()
     trips_s: list[float] = []
     while any(one.is_alive() for one in threads):
-        trips_s += _round_trips(broker, "trips", "1", 100)
+        trips_s += round_trips(broker, "trips", "1", 100)
     for one in threads:
         one.join()
     return {**rates, "round trip p99": quantile(trips_s, 0.99) * 1e3}

@@ -82,7 +82,7 @@ def _ask_lookups(broker: Broker, scale: float) -> Values:
     make_lookup_topics(broker)
     seconds = max(_SECONDS * scale, 0.5)
     return {
-        title: _rate_of(broker, seconds, [request] * CLIENTS)
+        title: rate_of(broker, seconds, [request] * CLIENTS)
         for title, request in looked_up().items()
     }
 
@@ -115,7 +115,7 @@ def _ask_durable(broker: Broker, scale: float) -> Values:
     create_topic(broker, TOPIC, CLIENTS)
     seconds = max(_SECONDS * scale, 0.5)
     return {
-        title: _rate_of(
+        title: rate_of(
             broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
         )
         for title, size_bytes in (("100 B", 100), ("20 kB", 20_000))
@@ -153,7 +153,7 @@ def _leave(group_id: str, instance_id: str) -> bytes:
     return encode_request(request, 4, 1, "bench")
 
 
-def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
+def rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
     """Let each client repeat its own request; return the number of answers a second."""
     ports = [broker.port] * len(requests)
     return rate(ports, seconds, lambda client, number: client.ask(requests[number]))

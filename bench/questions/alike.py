@@ -1,0 +1,70 @@
+"""The same promise from both brokers, as Kafka gives another one with its defaults.
+
+    on-disk      both answer acks=all once the records are on the disk (flush.messages=1)
+    in-memory    both answer acks=all once they are in memory (log.flush.acks.all=false)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from bench.clients import Load, create_topic, produce_warm
+from bench.connections import TOPIC, produce_request
+from bench.pairs import Broker, Figure, Question, Values, quantile
+from bench.questions.latency import round_trips
+from bench.questions.many import CLIENTS, rate_of
+
+_TRIPS = 5_000
+_SECONDS = 6.0
+_ALL = {"acks": "all"}
+_LOADS = {"100 B": Load(1_000_000, 100, _ALL), "1 kB": Load(300_000, 1_000, _ALL)}
+_SIZES_BYTES = {"100 B": 100, "20 kB": 20_000}
+
+
+def _ask(config: Mapping[str, str], broker: Broker, scale: float) -> Values:
+    values = {}
+    for number, (title, load) in enumerate(_LOADS.items()):
+        topic = f"written-{number}"
+        create_topic(broker, topic, 1, config)
+        sized = Load(max(int(load.records * scale), 100), load.size_bytes, load.properties)
+        values[f"one producer, {title}"] = produce_warm(broker, topic, sized)
+    create_topic(broker, TOPIC, CLIENTS, config)
+    seconds = max(_SECONDS * scale, 0.5)
+    for title, size_bytes in _SIZES_BYTES.items():
+        requests = [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
+        values[f"{CLIENTS} connections, {title}"] = rate_of(broker, seconds, requests)
+    create_topic(broker, "trips", 1, config)
+    count = max(int(_TRIPS * scale), 100)
+    trips_s = round_trips(broker, "trips", "all", 2 * count)
+    values["round trip, p50"] = quantile(trips_s[-count:], 0.5) * 1e6
+    return values
+
+
+def _figures(at_least: float) -> list[Figure]:
+    producers = [f"one producer, {title}" for title in _LOADS]
+    connections = [f"{CLIENTS} connections, {title}" for title in _SIZES_BYTES]
+    return [
+        *(Figure(title, "records/s", at_least=at_least) for title in producers),
+        *(Figure(title, "1/s", at_least=at_least) for title in connections),
+        Figure("round trip, p50", "µs", more_is_better=False, at_least=at_least),
+    ]
+
+
+ON_DISK = Question(
+    "on-disk",
+    "acks=all from the disk on both sides: topics with flush.messages=1",
+    _figures(3.0),
+    partial(_ask, {"flush.messages": "1"}),
+    note="Kafka syncs each batch before it appends the next one; Odradek syncs once for "
+    "all that have come meanwhile.",
+)
+
+IN_MEMORY = Question(
+    "in-memory",
+    "acks=all from memory on both sides: Odradek with log.flush.acks.all=false",
+    _figures(1.0),
+    partial(_ask, {}),
+    {"log.flush.acks.all": "false"},
+    note="Neither is safe from a crash of the machine: Kafka relies on replicas here.",
+)
