@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+# The option of the brokers' addresses: the second name is that of Kafka's tools, the third of rpk.
+SERVERS_NAMES = ("-b", "--bootstrap-servers", "--bootstrap-server", "--brokers")
+
 
 class Pair(click.ParamType[tuple[str, str]]):
     """KEY=VALUE; the value may be empty, and may contain an equals sign."""

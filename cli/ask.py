@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http
 import http.client
 import json
@@ -14,17 +15,16 @@ import sys
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from odradek.cli.peer import owner_of_peer
+from odradek.cli.place import DEFAULT_URL, ENVIRONMENT, URL_ENVIRONMENT, find_url
 from odradek.config.printable import printable
 from odradek.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., None])
-
-DEFAULT_URL = "http://127.0.0.1:9308"  # metrics.listener's default
 
 ANSWER_TIMEOUT_S = 60.0  # of requests that read no log
 
@@ -198,15 +198,20 @@ def answer_or_exit(
 
 
 def url_option(command: F) -> F:
-    """Add the option for the broker's address."""
-    return click.option(
+    """Add the option for the broker's address, which the command gets in any case."""
+
+    @click.option(
         "--url",
-        default=DEFAULT_URL,
-        envvar="ODRADEK_URL",
-        show_default=True,
-        show_envvar=True,
-        help="The URL of the broker's metrics.listener.",
-    )(command)
+        envvar=URL_ENVIRONMENT,
+        help="The URL of the broker's metrics.listener. Brokers named by `odradek -b …`, by "
+        f"{ENVIRONMENT} or by a profile are asked for theirs.  [env var: {URL_ENVIRONMENT}; "
+        f"default: {DEFAULT_URL}]",
+    )
+    @functools.wraps(command)
+    def run(*args: Any, url: str | None, **kwargs: Any) -> None:
+        command(*args, url=find_url(url), **kwargs)
+
+    return run  # type: ignore[return-value]
 
 
 def token_option(command: F) -> F:

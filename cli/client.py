@@ -8,16 +8,16 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from odradek.cli.client_config import ClientConfigError, client_properties
+from odradek.cli.arguments import SERVERS_NAMES
+from odradek.cli.place import DEFAULT_ADDRESS, ENVIRONMENT, find_place
 from odradek.cli.refusals import (
     Act,
     CommandError,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., None])
 T = TypeVar("T")
 
-DEFAULT_ADDRESS = "127.0.0.1:9092"
-ENVIRONMENT = "ODRADEK_BOOTSTRAP_SERVERS"
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 # The time to keep trying when every error so far means that no attempt can succeed.
@@ -134,6 +132,7 @@ class Admin:
         self.client = client
         self.topics: dict[str, TopicMetadata] = {}
         self.brokers: list[int] = []
+        self.hosts: dict[int, str] = {}
 
     def connect(self) -> None:
         """Wait for an answer, and keep the topics and brokers in it."""
@@ -145,6 +144,7 @@ class Admin:
                 # Metadata of all topics: a request for one topic might create it.
                 metadata = self.client.list_topics(timeout=_SLICE_S)
                 self.topics, self.brokers = metadata.topics, sorted(metadata.brokers)
+                self.hosts = {one.id: one.host or "" for one in metadata.brokers.values()}
                 return
             except KafkaException:
                 self.client.poll(0)
@@ -183,6 +183,16 @@ class Admin:
         elif not self.topics:
             hint = ": there are none that you may see"
         raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
+
+    def require_partitions(self, topic: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the chosen partitions, or all; raises CommandError for one that is missing."""
+        known = sorted(self.require_topic(topic).partitions)
+        missing = [number for number in numbers if number not in known]
+        if missing:
+            raise CommandError(
+                f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0"
+            )
+        return numbers or known
 
     def _appears(self, name: str) -> bool:
         """Ask again for a topic: a broker knows one that another has created a little later."""
@@ -229,14 +239,11 @@ def broker_options(command: F) -> F:
     """Add the options for the brokers' addresses; the command gets a Connection."""
 
     @click.option(
-        "-b",
-        "--bootstrap-servers",
-        default=DEFAULT_ADDRESS,
-        envvar=ENVIRONMENT,
-        show_default=True,
-        show_envvar=True,
+        *SERVERS_NAMES,
+        "bootstrap_servers",
         metavar="HOST:PORT,…",
-        help="The addresses of the brokers.",
+        help="The addresses of the brokers; may stand before the command.  "
+        f"[env var: {ENVIRONMENT}; default: the current profile's, else {DEFAULT_ADDRESS}]",
     )
     @click.option(
         "-X",
@@ -253,20 +260,13 @@ def broker_options(command: F) -> F:
     @functools.wraps(command)
     def run(
         *args: Any,
-        bootstrap_servers: str,
+        bootstrap_servers: str | None,
         pairs: tuple[str, ...],
         client_config: Path | None,
         **kwargs: Any,
     ) -> None:
-        source = click.get_current_context().get_parameter_source("bootstrap_servers")
-        given = bootstrap_servers if source is ParameterSource.COMMANDLINE else None
-        try:
-            properties = client_properties(client_config, pairs)
-        except ClientConfigError as error:
-            raise CommandError(str(error)) from error
-        own = properties.get("bootstrap.servers")
-        properties["bootstrap.servers"] = given or own or bootstrap_servers
-        command(*args, connection=Connection(properties), **kwargs)
+        place = find_place(bootstrap_servers, pairs, client_config)
+        command(*args, connection=Connection(place.properties), **kwargs)
 
     return run  # type: ignore[return-value]
 

@@ -14,11 +14,12 @@ from odradek.cli.cluster_fsck import fsck
 from odradek.cli.cluster_moves import export, init
 from odradek.cli.cluster_objects import objects
 from odradek.cli.cluster_restore import restore
+from odradek.cli.lazy import LazyGroup
 from odradek.cli.refusals import Act
 from odradek.cli.words import count
 
 
-@click.group()
+@click.group(cls=LazyGroup, aliases={"info": "status"})
 def cluster() -> None:
     """Show the brokers of a cluster, move partitions between them; begin or end a cluster."""
 

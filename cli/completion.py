@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -64,14 +63,13 @@ def _complete(
 ) -> list[CompletionItem]:
     # No error may print a message into the middle of the shell's line.
     with contextlib.suppress(Exception):
-        from odradek.cli.client import DEFAULT_ADDRESS, ENVIRONMENT, Connection
-        from odradek.cli.client_config import client_properties
+        from odradek.cli.client import Connection
+        from odradek.cli.place import find_place
 
         given = context.params
-        properties = client_properties(given.get("client_config"), given.get("pairs") or ())
-        address = given.get("bootstrap_servers") or os.environ.get(ENVIRONMENT, DEFAULT_ADDRESS)
-        properties.setdefault("bootstrap.servers", address)
-        admin = Connection(properties, connect_timeout_s=_TIMEOUT_S).admin()
+        named = given.get("bootstrap_servers")
+        place = find_place(named, given.get("pairs") or (), given.get("client_config"))
+        admin = Connection(place.properties, connect_timeout_s=_TIMEOUT_S).admin()
         taken = given.get(next((k for k in ("names", "groups") if k in given), "")) or ()
         return [
             CompletionItem(name)

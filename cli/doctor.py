@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.ask import DEFAULT_URL
+from odradek.cli.place import DEFAULT_URL
 from odradek.config.printable import printable
 
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -165,15 +165,9 @@ def reset_offsets(
     Example: odradek groups reset-offsets billing --topic prices --to beginning --dry-run
     """
     admin = connection.admin()
-    chosen: dict[str, Iterable[int]] = {}
-    for topic in dict.fromkeys(names):
-        known = sorted(admin.require_topic(topic).partitions)
-        missing = [number for number in numbers if number not in known]
-        if missing:
-            raise CommandError(
-                f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0"
-            )
-        chosen[topic] = numbers or known
+    chosen = {
+        topic: admin.require_partitions(topic, numbers) for topic in dict.fromkeys(names)
+    }
     _with_coordinator(admin, name)
     before = _committed(admin, name)
     after = resolve(admin, chosen, position)

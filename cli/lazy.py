@@ -22,10 +22,15 @@ class LazyGroup(click.Group):
     """
 
     def __init__(
-        self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        lazy: Mapping[str, tuple[str, str]] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = dict(lazy or {})
+        self.aliases = dict(aliases or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, including those not imported."""
@@ -33,6 +38,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported if necessary."""
+        cmd_name = self.aliases.get(cmd_name, cmd_name)
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name][0].partition(":")

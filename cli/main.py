@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from odradek.cli import VERSION
+from odradek.cli.arguments import SERVERS_NAMES
 from odradek.cli.one_line import OneLineGroup
 
 # The module and attribute of each command, and the first sentence of its help.
@@ -43,17 +44,37 @@ _COMMANDS = {
     ),
     "get": ("odradek.cli.get:get", "Print the latest value of a key."),
     "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
+    "profile": (
+        "odradek.cli.profile:profile",
+        "Name clusters, and choose the one that commands go to.",
+    ),
     "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
     "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
+    "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
+    "users": ("odradek.cli.users:users", "List, create and delete users that log in by SCRAM."),
 }
 
 
+# Names by which users of other tools may call them.
+_ALIASES = {one[:-1]: one for one in ("acls", "configs", "groups", "topics", "users")}
+
+
 @click.group(
-    cls=OneLineGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=OneLineGroup,
+    lazy=_COMMANDS,
+    aliases=_ALIASES,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+@click.option(
+    *SERVERS_NAMES,
+    "bootstrap_servers",
+    metavar="HOST:PORT,…",
+    help="The addresses of the brokers, for any command.",
+)
+@click.option("--profile", metavar="NAME", help="The profile that the command uses.")
 @click.version_option(VERSION, prog_name="odradek")
-def main() -> None:
+def main(bootstrap_servers: str | None, profile: str | None) -> None:
     """Odradek: a Kafka-compatible broker that keeps its logs wound tight."""
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from bench.processes import ROOT
 from odradek.cli.client import ENVIRONMENT
 from odradek.cli.main import main
+from odradek.cli.profiles import FILE_VARIABLE
 
 _numbers = itertools.count()
 
@@ -33,7 +34,7 @@ class Commands:
     @property
     def environment(self) -> dict[str, str]:
         """What a command finds in its environment."""
-        return {ENVIRONMENT: self.bootstrap, "COLUMNS": "80"}
+        return {ENVIRONMENT: self.bootstrap, FILE_VARIABLE: os.devnull, "COLUMNS": "80"}
 
     def run(self, *arguments: str, text: str | bytes | None = None) -> Result:
         """Run a command to its end; what it tells is without traces, and fit for a pipe."""

@@ -93,6 +93,7 @@ def run_page(page: Path, folder: Path, *, timeout_s: float) -> Iterator[Ran]:
         "LC_ALL": "C.UTF-8",
         "ODRADEK_BOOTSTRAP_SERVERS": broker.bootstrap,
         "ODRADEK_URL": broker.http,
+        "ODRADEK_PROFILES": str(folder / "profiles.ini"),
     }
     try:
         for command in commands(page):
