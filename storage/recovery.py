@@ -83,8 +83,8 @@ def load_log(
 ) -> Log:
     """Load the log of a directory, repairing it after a crash; create it when empty.
 
-    The files of a new log become durable with its first records: until then they can be made
-    again. Raises DiskFailure. Damage is repaired or skipped, and logged.
+    The small files of a new log become durable with its first records: until then they can be
+    made again. Raises DiskFailure. Damage is repaired or skipped, and logged.
     """
     is_new = not fs.exists(directory)
     fs.make_directory(directory)
@@ -115,6 +115,8 @@ def load_log(
     if is_new and end == 0 and not checkpointed.is_copy:
         epochs.begin(max(checkpointed.leader_epoch_min, 0))
         begin_topic_id(fs, directory, identity.topic_id)
+        # A crash must not keep the name of a later segment and lose that of the first.
+        fs.sync_directory(directory)
     elif not checkpointed.is_copy and (latest < 0 or not was_clean):
         # A crash may have taken the file of the first epoch, in which clients read records.
         epochs.assign(latest + 1 if was_clean else max(latest, 0) + 1, end)

@@ -12,11 +12,14 @@ then, memory follows that change, and the change here is decided again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from odradek.broker.errors import MetadataError
 from odradek.broker.loop.slices import Sliced, Slices
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -30,6 +33,13 @@ class OutOfDate(Exception):
 
 async def _nothing() -> None:
     """Do nothing: no other broker changes the metadata."""
+
+
+def _note_failure(change: asyncio.Task[Any]) -> None:
+    """Log the error of a change whose caller has gone."""
+    error = None if change.cancelled() else change.exception()
+    if error is not None:
+        logger.error("a change failed after its client had gone: %s", error)
 
 
 class Changes:
@@ -54,6 +64,9 @@ class Changes:
         task.add_done_callback(self._tasks.discard)
         try:
             return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_note_failure)
+            raise
         finally:
             del task  # the traceback of its error refers to this frame
 

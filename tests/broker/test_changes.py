@@ -63,3 +63,32 @@ def test_a_failed_change_lets_the_next_one_in() -> None:
         assert await changes.run(succeed) == 7
 
     asyncio.run(main())
+
+
+def test_a_change_that_fails_after_its_caller_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reports: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+        changes = Changes()
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def change() -> None:
+            begun.set()
+            await may_end.wait()
+            raise ValueError("no more room")
+
+        caller = asyncio.create_task(changes.run(change))
+        await begun.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        may_end.set()
+        await changes.close()
+
+    asyncio.run(main())
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == [
+        "a change failed after its client had gone: no more room"
+    ]
+    assert not reports
