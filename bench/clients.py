@@ -8,7 +8,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -39,7 +39,11 @@ class Load:
 
     def part(self, share: int) -> Load:
         """Return a smaller load of the same kind."""
-        return Load(self.records // share, self.size_bytes, self.properties, self.arguments)
+        return replace(self, records=self.records // share)
+
+    def scaled(self, scale: float) -> Load:
+        """Return a load of the same kind for a scale, of a hundred records at least."""
+        return replace(self, records=max(int(self.records * scale), 100))
 
 
 # The settings behind the figures that Kafka's users quote.

@@ -10,7 +10,6 @@ With --beside, a broker with the code of another folder is asked in turn with th
 from __future__ import annotations
 
 import argparse
-import socket
 import statistics
 import tempfile
 from collections import defaultdict
@@ -23,7 +22,7 @@ from bench.asking import Connection
 from bench.hurry_client import committed, fetch, latest, metadata, produce
 from bench.processes import ROOT, OdradekProcess
 from bench.watch import cpu_s
-from odradek.protocol.frames import SIZE, encode_request
+from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -76,18 +75,12 @@ def _requests(connection: Connection) -> Iterator[tuple[str, Any, int]]:
 
 def _cost_us(broker: OdradekProcess, frame: bytes, count: int) -> float:
     """Return the CPU time of a request in microseconds."""
-    with socket.create_connection(("127.0.0.1", broker.port), 30) as connection:
-        stream = connection.makefile("rb")
-
-        def ask() -> None:
-            connection.sendall(frame)
-            stream.read(SIZE.unpack(stream.read(SIZE.size))[0])
-
+    with Connection(broker.port) as connection:
         for _ in range(_WARM_UP):
-            ask()
+            connection.answer(frame)
         before_s = cpu_s(broker)
         for _ in range(count):
-            ask()
+            connection.answer(frame)
         return (cpu_s(broker) - before_s) / count * 1e6
 
 

@@ -44,17 +44,16 @@ _COMMANDS = {
     ),
     "get": ("odradek.cli.get:get", "Print the latest value of a key."),
     "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
+    "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
+    "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
     "profile": (
         "odradek.cli.profile:profile",
         "Name clusters, and choose the one that commands go to.",
     ),
-    "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
-    "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
     "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "users": ("odradek.cli.users:users", "List, create and delete users that log in by SCRAM."),
 }
-
 
 # Names by which users of other tools may call them.
 _ALIASES = {one[:-1]: one for one in ("acls", "configs", "groups", "topics", "users")}

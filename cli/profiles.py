@@ -15,10 +15,9 @@ It may hold passwords: no other user can read it.
 from __future__ import annotations
 
 import configparser
+import io
 import os
 import re
-import stat
-import tempfile
 from dataclasses import field
 from pathlib import Path
 
@@ -84,22 +83,25 @@ class Profiles:
 
     def store(self) -> None:
         """Replace the file, which only this user can read. Raises CommandError."""
+        from odradek.storage.errors import DiskFailure
+        from odradek.storage.real_files import RealFileSystem
+
         parser = _parser()
         if self.current is not None:
             parser[_GENERAL] = {_CURRENT: self.current}
         for name, profile in sorted(self.by_name.items()):
             url = {} if profile.url is None else {_URL: profile.url}
             parser[f"profile {name}"] = {**url, **profile.properties}
+        text = io.StringIO()
+        parser.write(text)
+        files = RealFileSystem()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self.path.parent, prefix="profiles-", delete=False, encoding="utf-8"
-            ) as made:
-                parser.write(made)
-            Path(made.name).chmod(stat.S_IRUSR | stat.S_IWUSR)
-            Path(made.name).replace(self.path)
-        except OSError as error:
-            raise CommandError(f"cannot write {self.path}: {error.strerror}") from error
+            files.make_directory(self.path.parent)
+            files.write_atomically(self.path, text.getvalue().encode(), is_private=True)
+        except DiskFailure as error:
+            raise CommandError(f"cannot write {self.path}: {error}") from error
+        finally:
+            files.close()
 
 
 def check_name(name: str) -> None:

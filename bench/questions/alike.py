@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from bench.clients import Load, create_topic, produce_warm
-from bench.connections import TOPIC, produce_request
 from bench.pairs import Broker, Figure, Question, Values, quantile
 from bench.questions.latency import round_trips
-from bench.questions.many import CLIENTS, rate_of
+from bench.questions.many import ACKNOWLEDGED_BYTES, CLIENTS, acknowledged
 
 _TRIPS = 5_000
-_SECONDS = 6.0
 _ALL = {"acks": "all"}
 _LOADS = {"100 B": Load(1_000_000, 100, _ALL), "1 kB": Load(300_000, 1_000, _ALL)}
-_SIZES_BYTES = {"100 B": 100, "20 kB": 20_000}
 
 
 def _ask(config: Mapping[str, str], broker: Broker, scale: float) -> Values:
@@ -27,13 +24,9 @@ def _ask(config: Mapping[str, str], broker: Broker, scale: float) -> Values:
     for number, (title, load) in enumerate(_LOADS.items()):
         topic = f"written-{number}"
         create_topic(broker, topic, 1, config)
-        sized = Load(max(int(load.records * scale), 100), load.size_bytes, load.properties)
-        values[f"one producer, {title}"] = produce_warm(broker, topic, sized)
-    create_topic(broker, TOPIC, CLIENTS, config)
-    seconds = max(_SECONDS * scale, 0.5)
-    for title, size_bytes in _SIZES_BYTES.items():
-        requests = [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
-        values[f"{CLIENTS} connections, {title}"] = rate_of(broker, seconds, requests)
+        values[f"one producer, {title}"] = produce_warm(broker, topic, load.scaled(scale))
+    for title, answers_per_s in acknowledged(broker, scale, config).items():
+        values[f"{CLIENTS} connections, {title}"] = answers_per_s
     create_topic(broker, "trips", 1, config)
     count = max(int(_TRIPS * scale), 100)
     trips_s = round_trips(broker, "trips", "all", 2 * count)
@@ -43,7 +36,7 @@ def _ask(config: Mapping[str, str], broker: Broker, scale: float) -> Values:
 
 def _figures(at_least: float) -> list[Figure]:
     producers = [f"one producer, {title}" for title in _LOADS]
-    connections = [f"{CLIENTS} connections, {title}" for title in _SIZES_BYTES]
+    connections = [f"{CLIENTS} connections, {title}" for title in ACKNOWLEDGED_BYTES]
     return [
         *(Figure(title, "records/s", at_least=at_least) for title in producers),
         *(Figure(title, "1/s", at_least=at_least) for title in connections),

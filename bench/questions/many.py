@@ -30,6 +30,8 @@ _PARTITIONS = 2_000
 _PER_TOPIC = 50
 CLIENTS = 10
 _RECORDS = 1_000_000
+# The sizes of the records that clients of acknowledged() send.
+ACKNOWLEDGED_BYTES = {"100 B": 100, "20 kB": 20_000}
 _SMALL_REQUESTS = (
     "A small request costs Odradek some 50 µs of one core at least; Kafka's compiled code takes "
     "less, and all cores."
@@ -82,7 +84,7 @@ def _ask_lookups(broker: Broker, scale: float) -> Values:
     make_lookup_topics(broker)
     seconds = max(_SECONDS * scale, 0.5)
     return {
-        title: rate_of(broker, seconds, [request] * CLIENTS)
+        title: _rate_of(broker, seconds, [request] * CLIENTS)
         for title, request in looked_up().items()
     }
 
@@ -111,14 +113,20 @@ def _list_offsets() -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[topic])
 
 
-def _ask_durable(broker: Broker, scale: float) -> Values:
-    create_topic(broker, TOPIC, CLIENTS)
+def acknowledged(
+    broker: Broker, scale: float, config: Mapping[str, str] | None = None
+) -> Values:
+    """Return how many records with acks=all clients get acknowledged a second, by their sizes.
+
+    Each client has a partition of its own, of a new topic with the settings of `config`.
+    """
+    create_topic(broker, TOPIC, CLIENTS, config)
     seconds = max(_SECONDS * scale, 0.5)
     return {
-        title: rate_of(
+        title: _rate_of(
             broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
         )
-        for title, size_bytes in (("100 B", 100), ("20 kB", 20_000))
+        for title, size_bytes in ACKNOWLEDGED_BYTES.items()
     }
 
 
@@ -153,7 +161,7 @@ def _leave(group_id: str, instance_id: str) -> bytes:
     return encode_request(request, 4, 1, "bench")
 
 
-def rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
+def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
     """Let each client repeat its own request; return the number of answers a second."""
     ports = [broker.port] * len(requests)
     return rate(ports, seconds, lambda client, number: client.ask(requests[number]))
@@ -228,8 +236,8 @@ LOOKUPS = Question(
 DURABLE = Question(
     "durable",
     f"{CLIENTS} connections that send records with acks=all, each to a partition of its own",
-    [Figure("100 B", "1/s"), Figure("20 kB", "1/s")],
-    _ask_durable,
+    [Figure(title, "1/s") for title in ACKNOWLEDGED_BYTES],
+    acknowledged,
     note="Odradek answers once the record is on the disk, Kafka once it is in memory: the figures "
     "show the cost. Records that arrive together are synced together, up to four files at a time.",
 )

@@ -49,12 +49,9 @@ _MANY_RECORDS = 1_000_000
 def _ask(broker: Broker, scale: float) -> Values:
     values = {}
     for number, (title, case) in enumerate(_CASES.items()):
-        topic, load = f"produce-{number}", case.load
+        topic = f"produce-{number}"
         create_topic(broker, topic, case.partitions)
-        sized = Load(
-            max(int(load.records * scale), 100), load.size_bytes, load.properties, load.arguments
-        )
-        values[title] = produce_warm(broker, topic, sized)
+        values[title] = produce_warm(broker, topic, case.load.scaled(scale))
     for title, producers in _MANY.items():
         topic = f"produce-by-{producers}"
         create_topic(broker, topic, 10)

@@ -55,8 +55,9 @@ async def handle(
             _add(refused, refused_topic(rest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, paced))
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
+    request.topics = known
     answer = commit_in_parts(
-        replace(request, topics=known), lambda part: groups.commit_in_transaction(part, context)
+        request, lambda part: groups.commit_in_transaction(part, context)
     )
     response = answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
     for topic_answer in paced(response.topics):
