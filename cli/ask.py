@@ -202,7 +202,6 @@ def url_option(command: F) -> F:
 
     @click.option(
         "--url",
-        envvar=URL_ENVIRONMENT,
         help="The URL of the broker's metrics.listener. Brokers named by `odradek -b …`, by "
         f"{ENVIRONMENT} or by a profile are asked for theirs.  [env var: {URL_ENVIRONMENT}; "
         f"default: {DEFAULT_URL}]",

@@ -1,7 +1,8 @@
 """Where a command goes: to the brokers that an option, the environment or a profile names.
 
-    -b of the command, else -b before it, else -X or --client-config, else
-    ODRADEK_BOOTSTRAP_SERVERS, else the profile, else this machine
+    -b of the command, else -b before it, else -X or --client-config, else the profile that
+    --profile names, else ODRADEK_BOOTSTRAP_SERVERS, else the profile that ODRADEK_PROFILE names or
+    the current one, else this machine
 
 A profile that was named (--profile, ODRADEK_PROFILE) gives its other properties in any case. The
 current one counts as a whole: its password goes to no address that was given elsewhere.
@@ -51,8 +52,8 @@ def find_place(
         own = client_properties(file, pairs)
     except ClientConfigError as error:
         raise CommandError(str(error)) from error
-    before = _before_command("bootstrap_servers")
-    address = given or before or own.get(SERVERS) or os.environ.get(ENVIRONMENT)
+    address = given or _before_command("bootstrap_servers") or own.get(SERVERS)
+    address = address or _given_profile().servers or os.environ.get(ENVIRONMENT)
     profile = _profile(address)
     found = address or profile.servers
     properties = {**profile.properties, **own, SERVERS: found or DEFAULT_ADDRESS}
@@ -64,8 +65,11 @@ def find_url(given: str | None) -> str:
 
     Raises CommandError.
     """
-    if given:
-        return given
+    profile = _given_profile()
+    is_elsewhere = profile.servers or _before_command("bootstrap_servers")
+    found = given or profile.url or (None if is_elsewhere else os.environ.get(URL_ENVIRONMENT))
+    if found:
+        return found
     place = find_place()
     if place.url is not None:
         return place.url
@@ -91,6 +95,12 @@ def _asked(admin: Admin) -> str:
     certificate = settings.get(_CERTIFICATE)
     scheme = "https" if certificate and certificate.value else "http"
     return f"{scheme}://{admin.hosts[int(number)] if host in _ANY_HOST else host}:{port}"
+
+
+def _given_profile() -> Profile:
+    """Return the profile that --profile names; an empty one without it."""
+    name = _before_command("profile")
+    return Profiles().named(name) if name else Profile()
 
 
 def _profile(address: str | None) -> Profile:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.processes import OdradekProcess
+from odradek.cli.ask import url_option
 from odradek.cli.main import main
 from odradek.cli.place import ENVIRONMENT, PROFILE_ENVIRONMENT, Place, find_place
 from odradek.cli.profiles import FILE_VARIABLE
@@ -122,6 +123,8 @@ def test_the_nearest_address_counts(two: Run, monkeypatch: pytest.MonkeyPatch) -
     assert _place().properties[servers] == "home:1"
     monkeypatch.setenv(ENVIRONMENT, "environment:4")
     assert _place().properties[servers] == "environment:4"
+    # Named in the same line it is meant.
+    assert _place(before=("--profile", "away")).properties[servers] == "away:2"
     own = {"pairs": [f"{servers}=own:5"]}
     assert _place(**own).properties[servers] == "own:5"
     before = ("-b", "before:6")
@@ -136,7 +139,6 @@ def test_a_password_goes_to_its_own_cluster_alone(
     assert "sasl.password" not in _place(given="elsewhere:1").properties
     monkeypatch.setenv(ENVIRONMENT, "elsewhere:1")
     assert "sasl.password" not in _place().properties
-    # Named in the same line it is meant.
     named = _place(before=("--profile", "home"), given="elsewhere:1").properties
     assert (named["bootstrap.servers"], named["sasl.password"]) == ("elsewhere:1", "hush")
 
@@ -151,6 +153,21 @@ def test_a_named_profile_counts_before_the_current_one(
     monkeypatch.setenv(PROFILE_ENVIRONMENT, "gone")
     with pytest.raises(CommandError, match="there is no profile gone"):
         _place()
+
+
+def test_the_nearest_url_counts(two: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+
+    @click.command()
+    @url_option
+    def look(url: str) -> None:
+        found.append(url)
+
+    monkeypatch.setitem(main.commands, "look", look)
+    monkeypatch.setenv("ODRADEK_URL", "http://environment:4")
+    for arguments in ([], ["--profile", "away"], ["--profile", "away", "look", "--url", "given"]):
+        CliRunner().invoke(main, arguments if "look" in arguments else [*arguments, "look"])
+    assert found == ["http://environment:4", "http://away:3", "given"]
 
 
 def test_without_any_of_them_commands_go_to_this_machine(file: Path) -> None:
