@@ -38,7 +38,16 @@ from odradek.config.providers import PREFIX as PROVIDERS_PREFIX
 from odradek.config.providers import ProvidersConfig
 from odradek.config.quota import QuotaConfig, quota_problems
 from odradek.config.replication import ReplicationConfig
-from odradek.config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
+from odradek.config.resolution import (
+    Entry,
+    Families,
+    Layer,
+    Resolved,
+    Source,
+    Synonym,
+    defaults_of,
+    resolve,
+)
 from odradek.config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from odradek.config.share import ShareConfig, share_problems
 from odradek.config.tls import TlsConfig, tls_problems
@@ -95,11 +104,13 @@ _DEFAULTS_WITH_STORE = Layer(Source.DEFAULT, {**_DEFAULTS.values, STORAGE: OBJEC
 _LOUD = {
     option.name: group.reason for group in INERT_GROUPS if group.loud for option in group.options
 }
-_FAMILIES = {
-    fallback.name: tuple(one.name for one in option.broker or ())
-    for option in options_of(TopicConfig)
-    for fallback in option.broker or ()
-}
+_FAMILIES = Families(
+    {
+        fallback.name: tuple(one.name for one in option.broker or ())
+        for option in options_of(TopicConfig)
+        for fallback in option.broker or ()
+    }
+)
 _CODEC_MAX = 4  # zstd
 _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the buffer
 
@@ -278,7 +289,7 @@ def _topic_problems(layers: Sequence[Layer]) -> Iterator[str]:
         return
     if topic.retention_ms == 0:
         text = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
-        yield text + _written(layers, _FAMILIES["log.retention.ms"])
+        yield text + _written(layers, _FAMILIES.by_name["log.retention.ms"])
 
 
 def _conflicts(resolved: Resolved[BrokerConfig]) -> Iterator[tuple[str, Sequence[str]]]:

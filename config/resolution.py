@@ -68,6 +68,17 @@ class Entry:
     doc: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Families:
+    """Names that DescribeConfigs lists together, each with all of them in order."""
+
+    by_name: Mapping[str, tuple[str, ...]]
+
+    def of(self, option: Option) -> tuple[str, ...]:
+        """Return the family of an option, an empty one of most."""
+        return self.by_name.get(option.name, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[T]):
     """A configuration and where every value in it came from."""
@@ -89,39 +100,76 @@ def resolve(
     layers: Iterable[Layer],
     *,
     also: Sequence[Option] = (),
-    families: Mapping[str, tuple[str, ...]] | None = None,
+    families: Families | None = None,
 ) -> Resolved[T]:
     """Build a config from layers, and trace it; raise one ConfigError for all bad values.
 
     A topic's option takes its own name from the TOPIC layer and its fallbacks' names from the
     others; within a layer the order of fallbacks decides. A broker's option takes its own name
-    from any layer. `also` are options to check and trace that have no attribute. `families` maps
-    names that DescribeConfigs lists together, each to all of them in order.
+    from any layer. `also` are options to check and trace that have no attribute.
     """
     ordered = tuple(sorted(layers, key=lambda layer: layer.source))
     defaults = tuple(layer for layer in ordered if layer.source is Source.DEFAULT)
-    set_names = {name for layer in ordered if layer not in defaults for name in layer.values}
-    fields: dict[str, Any] = {}
-    entries: dict[str, Entry] = {}
+    unset = _unset(cls, tuple(also), families, defaults)  # type: ignore[arg-type]
+    written = [name for layer in ordered if layer not in defaults for name in layer.values]
+    places = sorted({place for name in written for place in unset.places.get(name, ())})
+    if not places:
+        return unset.resolved
+    found: dict[str, Any] = {}
+    entries = dict(unset.resolved.entries)
     problems: list[str] = []
-    declared = options_of(cls)
-    for spec in (*declared, *also):
-        family = families.get(spec.name, ()) if families else ()
+    for place in places:
+        spec = unset.specs[place]
         try:
-            if set_names.isdisjoint(spec.names(family)):
-                value, entry = _settle_unset(spec, family, defaults)
-            else:
-                value, entry = _settle(spec, family, ordered)
+            value, entry = _settle(spec, families.of(spec) if families else (), ordered)
         except ConfigError as error:
             problems += error.problems
             continue
-        fields[spec.attribute] = value
+        # The options in `also` have no attribute.
+        if place < unset.count:
+            found[spec.attribute] = value
         if entry is not None:
             entries[spec.name] = entry
     raise_any(problems)
-    # Keep only the declared options, since those in `also` have no attribute.
-    attributes = {spec.attribute: fields[spec.attribute] for spec in declared}
-    return Resolved(cls(**attributes), entries)
+    if len(entries) > len(unset.resolved.entries):  # internal options show where they are set
+        entries = {one.name: entries[one.name] for one in unset.specs if one.name in entries}
+    return Resolved(cls(**{**unset.values, **found}), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unset:
+    """A class's options, their values where nothing is set, and their places by written name."""
+
+    specs: tuple[Option, ...]
+    count: int  # of those with an attribute, which come first
+    places: Mapping[str, Sequence[int]]
+    values: Mapping[str, Any]
+    resolved: Resolved[Any]
+
+
+# Most options are set nowhere, and a broker resolves some classes for each listener and topic.
+@functools.lru_cache(maxsize=128)
+def _unset(
+    cls: Any,
+    also: tuple[Option, ...],
+    families: Families | None,
+    defaults: tuple[Layer, ...],
+) -> _Unset:
+    specs = (*options_of(cls), *also)
+    count = len(specs) - len(also)
+    values: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
+    places: dict[str, list[int]] = {}
+    for place, spec in enumerate(specs):
+        family = families.of(spec) if families else ()
+        for name in spec.names(family):
+            places.setdefault(name, []).append(place)
+        value, entry = _settle(spec, family, defaults)
+        if place < count:
+            values[spec.attribute] = value
+        if entry is not None:
+            entries[spec.name] = entry
+    return _Unset(specs, count, places, values, Resolved(cls(**values), entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +215,6 @@ def _settle(
     if not spec.internal or any(one.source < Source.DEFAULT for one in line):
         entry = _entry(spec, value, _related(spec, line, family, ordered))
     return frozenset(value) if spec.is_set else value, entry
-
-
-# Most options are set nowhere, and each topic asks for them.
-_settle_unset = functools.lru_cache(maxsize=4096)(_settle)
 
 
 def _in_line(spec: Option, ordered: tuple[Layer, ...]) -> list[_Candidate]:
