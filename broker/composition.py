@@ -360,7 +360,7 @@ class Broker:
 
     def _adopt_log(self, log: Log) -> None:
         """Connect a log, loaded or new, to the parts that follow its appends."""
-        log.on_append = self._appended
+        log.on_append = self.group_commit.names.follow(log, self._appended)
         log.on_stable = self.purgatory.stable
         log.on_roll = self._rolled
 

@@ -20,15 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from odradek.config.topic import TopicConfig
-from odradek.dataclass import dataclass
 from odradek.protocol.batches import patch_base_offset_and_epoch
 from odradek.storage.allowance import Allowance
+from odradek.storage.appended import Appended
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.errors import InvalidRecord, OffsetOutOfRange, StaleSegments
 from odradek.storage.exchange import Exchange, carry_out
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.flushing import Unflushed
-from odradek.storage.producers import RememberedBatch
 from odradek.storage.readable_log import LogIdentity, LogParts, ReadableLog
 from odradek.storage.reading import segment_index
 from odradek.storage.rolling import begin_segment, draw_roll_jitter_ms, must_roll
@@ -37,16 +36,6 @@ from odradek.storage.transactions import Marker, read_marker
 from odradek.storage.validation import CheckedBatch, check_batch
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The place of an appended batch."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    is_duplicate: bool = False
 
 
 class Log(ReadableLog):
@@ -64,6 +53,8 @@ class Log(ReadableLog):
         super().__init__(directory, identity, config, parts)
         self._fs, self._random = fs, random_source
         self._directory_dirty = True
+        # Whether a crash keeps the names of its files; if not, it may keep later ones only.
+        self.has_durable_names = True
         # Small files that the next flush makes durable, besides the producers' snapshots.
         self.unsynced: list[Path] = []
         self._exchange: Exchange | None = None
@@ -124,7 +115,7 @@ class Log(ReadableLog):
             else:
                 repeated = self.producers.check(batch, from_client=from_client)
                 if repeated is not None:
-                    return self._repeat(repeated)
+                    return Appended.again(repeated)
         config = self.config
         size = len(checked.data)
         base_offset = self.log_end_offset
@@ -183,6 +174,8 @@ class Log(ReadableLog):
         old = self.active
         if old.size_bytes == 0:
             return
+        if not self.has_durable_names:
+            self.sync_names()
         # A failed roll may leave files of the new segment, which imply that the old one ends here.
         self._is_half_rolled = True
         old.seal()
@@ -204,16 +197,6 @@ class Log(ReadableLog):
         made.created_ms = now_ms
         made.roll_jitter_ms = draw_roll_jitter_ms(self.config, self._random)
         return made
-
-    def _repeat(self, repeated: RememberedBatch) -> Appended:
-        """Answer a batch that an idempotent producer repeats as it was answered the first time.
-
-        As in Kafka, its largest timestamp is returned as the append time, even if the producer
-        set it.
-        """
-        return Appended(
-            repeated.first_offset, repeated.last_offset, repeated.timestamp, is_duplicate=True
-        )
 
     # --- durability -----------------------------------------------------------------------
 
@@ -243,6 +226,12 @@ class Log(ReadableLog):
     def flushed(self, end_offset: int) -> None:
         """Note that every batch before an offset is on the disk."""
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+        self.has_durable_names = True  # its first flush has synced the directory
+
+    def sync_names(self) -> None:
+        """Make the names of the files durable; may run in a thread. Raises DiskFailure."""
+        self._fs.sync_directory(self.directory)
+        self.has_durable_names = True
 
     # --- trimming and replacing -----------------------------------------------------------
 

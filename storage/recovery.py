@@ -115,8 +115,6 @@ def load_log(
     if is_new and end == 0 and not checkpointed.is_copy:
         epochs.begin(max(checkpointed.leader_epoch_min, 0))
         begin_topic_id(fs, directory, identity.topic_id)
-        # A crash must not keep the name of a later segment and lose that of the first.
-        fs.sync_directory(directory)
     elif not checkpointed.is_copy and (latest < 0 or not was_clean):
         # A crash may have taken the file of the first epoch, in which clients read records.
         epochs.assign(latest + 1 if was_clean else max(latest, 0) + 1, end)
@@ -129,6 +127,7 @@ def load_log(
     producers = _load_producers(fs, directory, segments, start, flushed_end)
     parts = LogParts(segments, start, end, epochs, producers)
     log = Log(fs, directory, identity, config, parts, random_source)
+    log.has_durable_names = was_clean and end > 0
     if end == 0:  # an attempt to begin it may have failed between its files and their sync
         log.unsynced += [epochs.path, directory / PARTITION_METADATA]
     return log

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from odradek.broker.durability import sync_thread
+from odradek.broker.durability.new_names import NewNames
 from odradek.broker.durability.sync_thread import SyncThread
 from odradek.storage.errors import StorageError
 from odradek.storage.files import Opened
@@ -56,6 +57,7 @@ class GroupCommit:
         self._on_slow_syncs = on_slow_syncs
         self._waiters: list[Waiter] = []
         self._timers: dict[Log, asyncio.TimerHandle] = {}
+        self.names = NewNames(loop)
         self._is_running = False
         self.flushes = 0
         # Returns a future of the commit of all that was appended to shared logs.
@@ -110,6 +112,7 @@ class GroupCommit:
         """Finish all flushes that were asked for, and end the threads."""
         for timer in self._timers.values():
             timer.cancel()
+        self.names.close()
         while self._is_running:
             await self.flush(())
         self._thread.shutdown()

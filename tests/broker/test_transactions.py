@@ -15,8 +15,9 @@ from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from odradek.storage.appended import Appended
 from odradek.storage.errors import DiskFailure
-from odradek.storage.log import Appended, Log
+from odradek.storage.log import Log
 from odradek.storage.transactions import Marker
 from tests.broker.live import batch, client, create, live, on_uvloop, until
 from tests.broker.transacting import (

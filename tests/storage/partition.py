@@ -10,9 +10,10 @@ from odradek.config.topic import TopicConfig
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from odradek.protocol.compression import Codec
+from odradek.storage.appended import Appended
 from odradek.storage.directory import LogDirectory
 from odradek.storage.files import FileSystem
-from odradek.storage.log import Appended, Log
+from odradek.storage.log import Log
 from odradek.storage.segment import CLEANED, Segment
 from tests.simulation.clock import SimulatedClock
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
-from odradek.storage.log import Appended, Log
+from odradek.storage.appended import Appended
+from odradek.storage.log import Log
 from odradek.storage.reading import aborted_within
 from odradek.storage.segment import TXN_INDEX
 from odradek.storage.transactions import AbortedTransaction, Marker, parse_aborted
