@@ -208,9 +208,12 @@ class Clustering:
             self._conversions = Conversions(broker, store, self._sharing)
             broker.stopping.push_async_callback(self._conversions.close)
             self._conversions.start()
-        if self._sharing is not None and self._membership is not None:
-            self._membership.on_serving = self._share_out
-            self._share_out()
+        if self._membership is not None:
+            # Before all of the above are closed: the changes of others need them.
+            broker.stopping.push_async_callback(self._membership.stop_following)
+            if self._sharing is not None:
+                self._membership.on_serving = self._share_out
+                self._share_out()
 
     def _share_out(self) -> None:
         assert self._broker.handovers is not None

@@ -77,6 +77,7 @@ class Membership:
         # By the event loop's time.
         self._lease_end = 0.0
         self._is_suspended = False
+        self._is_stopping = False
         self._resuming: asyncio.Future[None] = self._loop.create_future()
         self._resuming.set_result(None)
         # Called with the epoch of a session that follows a lost one.
@@ -123,6 +124,16 @@ class Membership:
             self._suspend()
         else:
             self._extend(began)
+
+    async def stop_following(self) -> None:
+        """Ignore the changes of others, and only extend the session: this broker stops.
+
+        Its logs are closed one after another, and must not be opened again for a change.
+        """
+        self._is_stopping = True
+        following = self._tasks[-1]
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
     async def stop(self) -> None:
         """Leave the cluster; a catalog that is away is left alone."""
@@ -179,6 +190,8 @@ class Membership:
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)
+                if self._is_stopping:
+                    return  # others lead its partitions now
                 await self._changes.run(self._join_again)
                 self._resume_soon()
             except MetadataError as error:
@@ -206,7 +219,7 @@ class Membership:
 
     def _resume_soon(self) -> None:
         """Serve again beside the heartbeats: other changes, and logs to open, may take long."""
-        if self._is_suspended and self._resuming.done():
+        if self._is_suspended and self._resuming.done() and not self._is_stopping:
             self._resuming = start_task("serve again", self._changes.run(self._resume))
 
     async def _resume(self) -> None:
