@@ -6,10 +6,11 @@ row that changed many times is read once, and no change has to be undone or merg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 
+from odradek.broker.catalog.key_lists import query_for
 from odradek.broker.catalog.registrations import absent_members
 from odradek.broker.catalog.sessions import Session, open_sessions
 from odradek.broker.catalog.statements import CatalogStatements
@@ -119,11 +120,10 @@ def read(connection: Connection, after_revision: int) -> News:
         keys.setdefault(Kind(kind), []).append(key)
     statements = CatalogStatements(connection)
     topic_ids = [bytes.fromhex(key) for key in keys.get(Kind.TOPIC, ())]
-    owners = [_owner(key) for key in keys.get(Kind.CONFIG, ())]
     topics = statements.topics_of(topic_ids)
     return News(
         {one: topics.get(one) for one in topic_ids},
-        {one: statements.configs_of(one) for one in owners},
+        _configs(connection, keys.get(Kind.CONFIG, ())),
         statements.features() if Kind.FEATURE in keys else None,
         _security(connection, keys.get(Kind.SECURITY, ())),
         open_sessions(connection) if Kind.SESSION in keys else None,
@@ -169,17 +169,36 @@ def check_past(connection: Connection, address: str, known: tuple[int, str]) -> 
     return revision
 
 
-def _owner(key: str) -> Resource:
-    kind, _, name = key.partition(_SEPARATOR)
-    return Resource(ResourceType(int(kind)), name)
+def _configs(
+    connection: Connection, keys: Sequence[str]
+) -> Mapping[Resource, Mapping[str, str]]:
+    found: dict[Resource, dict[str, str]] = {}
+    for kind, owner in _split(keys):
+        found[Resource(ResourceType(kind), owner)] = {}
+    query = (
+        "SELECT resource_type, resource_name, name, value FROM config JOIN (KEYS) AS given"
+        " ON resource_type = given.column1 AND resource_name = given.column2"
+    )
+    rows = query_for(connection, query, set(_split(keys)))
+    for kind, owner, name, value in sorted(rows):
+        found[Resource(ResourceType(kind), owner)][name] = value
+    return found
 
 
 def _security(connection: Connection, keys: Sequence[str]) -> Mapping[SecurityKind, RowChanges]:
-    changes: dict[SecurityKind, dict[str, str | None]] = {}
+    found: dict[SecurityKind, dict[str, str | None]] = {}
+    for kind, name in _split(keys):
+        found.setdefault(SecurityKind(kind), {})[name] = None
+    query = (
+        "SELECT kind, name, value FROM security JOIN (KEYS) AS given"
+        " ON kind = given.column1 AND name = given.column2"
+    )
+    for kind, name, value in query_for(connection, query, set(_split(keys))):
+        found[SecurityKind(kind)][name] = value
+    return dict(found)
+
+
+def _split(keys: Iterable[str]) -> Iterator[tuple[int, str]]:
     for key in keys:
         kind, _, name = key.partition(_SEPARATOR)
-        rows = connection.execute(
-            "SELECT value FROM security WHERE kind = ? AND name = ?", (int(kind), name)
-        )
-        changes.setdefault(SecurityKind(int(kind)), {})[name] = rows[0][0] if rows else None
-    return dict(changes)
+        yield int(kind), name
