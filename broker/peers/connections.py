@@ -62,9 +62,10 @@ class Connection:
             )
             self._reading = start_task("read from another broker", self._read(reader))
             if log_in is not None:
+                began_s = self._loop.time()  # the other one counts from a later moment
                 lifetime_ms = await log_in(self)
                 if lifetime_ms > 0:
-                    self._ends_at_s = self._loop.time() + _LIFETIME_SHARE * lifetime_ms / 1000
+                    self._ends_at_s = began_s + _LIFETIME_SHARE * lifetime_ms / 1000
             self._opened.set_result(None)
         except (OSError, PeerRefuses) as error:
             self.close(error)

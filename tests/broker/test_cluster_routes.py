@@ -174,12 +174,16 @@ async def test_the_catalog_and_the_session_are_shown_without_secrets(
         assert later["session"]["lease_left_ms"] > 30_000
 
 
+# On a busy machine a broker may stand still for a second.
+LEASE = {"broker.session.timeout.ms": "3000"}
+
+
 @on_uvloop
 async def test_a_suspended_broker_shows_that_it_serves_nothing(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with (
-        member(tmp_path, url, 1, {**QUICK, **HTTP}) as one,
-        member(tmp_path, url, 2, {**QUICK, **HTTP}) as two,
+        member(tmp_path, url, 1, {**QUICK, **HTTP, **LEASE}) as one,
+        member(tmp_path, url, 2, {**QUICK, **HTTP, **LEASE}) as two,
     ):
         await until(lambda: len(one.brokers) == len(two.brokers) == 2)
         await create(one, "t", 4)
@@ -192,7 +196,7 @@ async def test_a_suspended_broker_shows_that_it_serves_nothing(tmp_path: Path) -
             name = "kafka_controller_kafkacontroller_activecontrollercount"
             assert value(families, name) == controls
             assert value(families, "odradek_session_suspended") == 0
-            assert 0 < value(families, "odradek_session_lease_seconds") <= 0.6
+            assert 0 < value(families, "odradek_session_lease_seconds") <= 3
 
         async def hang(lease_ms: int) -> None:
             await asyncio.Event().wait()
@@ -210,13 +214,24 @@ async def test_a_suspended_broker_shows_that_it_serves_nothing(tmp_path: Path) -
         assert value(families, "odradek_session_lease_seconds") == 0
         assert value(families, "kafka_server_replicamanager_leadercount") == 0
         assert value(families, "kafka_controller_kafkacontroller_activecontrollercount") == 0
-        families = await metrics(two)
-        assert value(families, "kafka_controller_kafkacontroller_activebrokercount") == 1
-        assert value(families, "kafka_controller_kafkacontroller_fencedbrokercount") == 1
-        assert value(families, "kafka_controller_kafkacontroller_offlinepartitionscount") == 2
-        assert value(families, "kafka_server_replicamanager_offlinereplicacount") == 0
-        # The other one has none of it any more, so this one takes its place.
-        assert value(families, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+
+        async def shown_by_two() -> list[float]:
+            families = await metrics(two)
+            controller = "kafka_controller_kafkacontroller_"
+            return [
+                value(families, f"{controller}activebrokercount"),
+                value(families, f"{controller}fencedbrokercount"),
+                value(families, f"{controller}offlinepartitionscount"),
+                value(families, "kafka_server_replicamanager_offlinereplicacount"),
+                # The other one has none of it any more, so this one takes its place.
+                value(families, f"{controller}activecontrollercount"),
+            ]
+
+        # On a busy machine its own session may end, too, and begin again.
+        async def is_shown() -> bool:
+            return await shown_by_two() == [1, 1, 2, 0, 1]
+
+        await until(is_shown)
 
 
 @on_uvloop

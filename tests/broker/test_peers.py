@@ -467,7 +467,7 @@ async def test_connections_whose_login_ends_are_replaced_before(
 ) -> None:
     """A request never fails for it, however many are on their way (KIP-368)."""
     given = settings(tmp_path, "SASL_PLAINTEXT", mechanism) | {
-        "listener.name.in.connections.max.reauth.ms": "400"
+        "listener.name.in.connections.max.reauth.ms": "2000"
     }
     async with pair(tmp_path, given, given) as (one, two):
         logins = two.metrics.authentications

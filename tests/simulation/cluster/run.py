@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,7 +86,7 @@ def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> Histor
     try:
         history = _play(world, scene)
         world.loop.end_threads()
-        _collect_the_dead()
+        _collect_the_dead(world.loop)
     finally:
         gc.unfreeze()
         if was_searching:  # a broker may have ended while it did without
@@ -303,17 +305,22 @@ def _state(machine: Any) -> str:
     )
 
 
-def _collect_the_dead() -> None:
-    """Free the coroutines of killed processes: now, so that none ends within a later run.
+def _collect_the_dead(loop: asyncio.AbstractEventLoop) -> None:
+    """Free the coroutines of killed processes: now, so that none ends within a later test.
 
-    They run their last steps then, without a loop, and fail.
+    They run their last steps then, without a loop, and fail; what they log is nobody's.
     """
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    logging.disable()
     try:
+        for task in asyncio.all_tasks(loop):  # the world still refers to some
+            with suppress(Exception):
+                task.get_coro().close()  # type: ignore[union-attr]
         for _ in range(_SEARCHES_MAX):  # their last steps may leave others
             if not gc.collect():
                 break
     finally:
+        logging.disable(logging.NOTSET)
         sys.unraisablehook = hook
 
 
