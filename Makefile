@@ -34,7 +34,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 clean docs site lock
+.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 kerberos clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -139,11 +139,16 @@ site: $(READY_DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # Locked versions stay; `pip-compile -U` or `-P name` with these options raises them.
+# For the tests of logins by Kerberos; it is built here, and needs libkrb5-dev and a C compiler.
+kerberos: $(READY_DEV)
+	$(BIN)/python -m pip install -q --require-hashes -r requirements-kerberos.lock
+
 lock: $(READY_DEV)
 	$(COMPILE) --all-build-deps --only-build-deps -o requirements-build.lock pyproject.toml
 	$(COMPILE) -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dev -o requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra fuzz -o requirements-fuzz.lock pyproject.toml
+	$(COMPILE) --extra kerberos -o requirements-kerberos.lock pyproject.toml
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
 clean:

@@ -9,34 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from odradek.config.acl import AclConfig, acl_problems
+from odradek.config.apart import APART, OF_LISTENERS
 from odradek.config.broker import BrokerConfig
 from odradek.config.catalog import URL as CATALOG_URL
-from odradek.config.catalog import CatalogConfig, catalog_problems
-from odradek.config.connections import ConnectionConfig, connection_problems
-from odradek.config.consumer import ConsumerConfig, consumer_problems
+from odradek.config.catalog import CatalogConfig
 from odradek.config.errors import ConfigError, raise_any
-from odradek.config.http import HttpConfig, http_problems
 from odradek.config.inert import INERT, INERT_GROUPS, is_removed
 from odradek.config.inter_broker import PROTOCOL, InterBrokerConfig, inter_broker_problems
-from odradek.config.oauth import OAuthConfig, oauth_listener_problems, oauth_problems
+from odradek.config.kerberos import KerberosConfig, kerberos_listener_problems
+from odradek.config.oauth import OAuthConfig, oauth_listener_problems
 from odradek.config.object_store import (
     NEEDS_STORE,
     OBJECT,
     STORAGE,
     URL,
-    ObjectStoreConfig,
-    object_store_problems,
 )
 from odradek.config.option import Option, fallbacks_of, options_of
-from odradek.config.otlp import OtlpConfig, otlp_problems
 from odradek.config.per_listener import base_name, layers_of, split_name
 from odradek.config.providers import PREFIX as PROVIDERS_PREFIX
-from odradek.config.providers import ProvidersConfig
-from odradek.config.quota import QuotaConfig, quota_problems
 from odradek.config.replication import ReplicationConfig
 from odradek.config.resolution import (
     Entry,
@@ -48,10 +41,8 @@ from odradek.config.resolution import (
     defaults_of,
     resolve,
 )
-from odradek.config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
-from odradek.config.share import ShareConfig, share_problems
-from odradek.config.tls import TlsConfig, tls_problems
-from odradek.config.tokens import TokenConfig, token_problems
+from odradek.config.sasl import SaslConfig, sasl_listener_problems
+from odradek.config.tls import TlsConfig
 from odradek.config.topic import TopicConfig, check_topic
 from odradek.config.values import Kind
 from odradek.config.workers import WorkersConfig
@@ -60,34 +51,10 @@ T = TypeVar("T")
 # How many unknown names get a suggestion: the search for a similar name takes 0.7 ms, and clients
 # may set thousands of names.
 _GUESSES_MAX = 20
-# Yields the contradictions in a config, each with the names of its options.
-_Problems = Callable[[Any], Iterator[tuple[str, Sequence[str]]]]
-
-# The broker's options outside of BrokerConfig, resolved when they are asked for (Configs.of).
-_APART: Mapping[type, _Problems] = {
-    ConsumerConfig: consumer_problems,
-    ConnectionConfig: connection_problems,
-    QuotaConfig: quota_problems,
-    ShareConfig: share_problems,
-    HttpConfig: http_problems,
-    AclConfig: acl_problems,
-    SaslConfig: sasl_problems,
-    OAuthConfig: oauth_problems,
-    TlsConfig: tls_problems,
-    TokenConfig: token_problems,
-    ProvidersConfig: lambda _: iter(()),
-    OtlpConfig: otlp_problems,
-    CatalogConfig: catalog_problems,
-    WorkersConfig: lambda _: iter(()),
-    InterBrokerConfig: lambda _: iter(()),
-    ObjectStoreConfig: object_store_problems,
-}
-# The classes whose options a listener may set for itself (Configs.of_listener).
-_OF_LISTENERS: tuple[type, ...] = (SaslConfig, OAuthConfig, TlsConfig, ConnectionConfig)
-_LISTENER_OPTION = {option.name: option for cls in _OF_LISTENERS for option in options_of(cls)}
+_LISTENER_OPTION = {option.name: option for cls in OF_LISTENERS for option in options_of(cls)}
 
 _WITHOUT_ATTRIBUTE = (
-    *(option for cls in _APART for option in options_of(cls)),
+    *(option for cls in APART for option in options_of(cls)),
     *fallbacks_of(TopicConfig),
     *INERT,
 )
@@ -117,7 +84,7 @@ _MAP_BYTES_MIN = 1024 * 1024  # Kafka's bound on a cleaner thread's share of the
 
 def declared_options() -> tuple[Option, ...]:
     """Return the options that code reads by attribute, of topics and of the broker."""
-    made = (TopicConfig, BrokerConfig, *_APART)
+    made = (TopicConfig, BrokerConfig, *APART)
     return tuple(option for cls in made for option in options_of(cls))
 
 
@@ -208,7 +175,7 @@ def _option_of(name: str) -> Option | None:
 
 
 def _problems_apart(layers: Sequence[Layer]) -> Iterator[tuple[str, Sequence[str]]]:
-    for cls, problems in _APART.items():
+    for cls, problems in APART.items():
         try:
             config: Any = resolve_apart(cls, layers)
         except ConfigError:
@@ -247,10 +214,14 @@ def _endpoint_problems(layers: Sequence[Layer], config: BrokerConfig) -> Iterato
     def oauth_of(listener: str, mechanism: str) -> OAuthConfig:
         return resolve_listener(OAuthConfig, layers, listener, mechanism.lower())
 
+    def kerberos_of(listener: str, mechanism: str) -> KerberosConfig:
+        return resolve_listener(KerberosConfig, layers, listener, mechanism.lower())
+
     try:
         endpoints = config.bound_endpoints
         yield from sasl_listener_problems(endpoints, sasl_of, config.connections_max_idle_ms)
         yield from oauth_listener_problems(endpoints, sasl_of, oauth_of)
+        yield from kerberos_listener_problems(endpoints, sasl_of, kerberos_of)
         if resolve_apart(CatalogConfig, layers).odradek_catalog_url:
             yield from inter_broker_problems(
                 resolve_apart(InterBrokerConfig, layers),
@@ -268,14 +239,14 @@ def _listeners_own_problems(layers: Sequence[Layer]) -> Iterator[str]:
     found = {parts for layer in layers for name in layer.values if (parts := split_name(name))}
     places = sorted({(parts.listener, parts.mechanism) for parts in found})
     for listener, mechanism in places:
-        for cls in _OF_LISTENERS:
+        for cls in OF_LISTENERS:
             try:
                 own: Any = resolve_listener(cls, layers, listener, mechanism)
             except ConfigError as error:
                 yield from (f"listener {listener}: {problem}" for problem in error.problems)
                 continue
-            known = {text for text, _ in _APART[cls](resolve_apart(cls, layers))}
-            for text, _ in _APART[cls](own):
+            known = {text for text, _ in APART[cls](resolve_apart(cls, layers))}
+            for text, _ in APART[cls](own):
                 if text not in known:
                     yield f"listener {listener}: {text}"
 

@@ -254,14 +254,12 @@ INERT_GROUPS = (
         loud=True,
     ),
     _group(
-        "Kerberos and Java's SASL",
-        "There is no Kerberos, and Java classes cannot be loaded.",
+        "Java's SASL",
+        "A broker with a keytab renews no tickets, and Java classes cannot be loaded.",
         """
         sasl.client.callback.handler.class CLASS -
         sasl.kerberos.kinit.cmd STRING /usr/bin/kinit per-broker
         sasl.kerberos.min.time.before.relogin LONG 60000 per-broker
-        sasl.kerberos.principal.to.local.rules LIST DEFAULT per-broker
-        sasl.kerberos.service.name STRING - per-broker
         sasl.kerberos.ticket.renew.jitter DOUBLE 0.05 per-broker
         sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8 per-broker
         sasl.login.callback.handler.class CLASS -

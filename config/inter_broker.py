@@ -67,7 +67,7 @@ class InterBrokerConfig:
         doc="The mechanism by which a broker logs in at others, where their listener has SASL: "
         "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. The user and the password are username and "
         "password in listener.name.<listener>.<mechanism>.sasl.jaas.config. Kafka's default, "
-        "GSSAPI (Kerberos), is not supported.",
+        "GSSAPI (Kerberos), is for clients only.",
     )
 
 

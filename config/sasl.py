@@ -24,6 +24,7 @@ from odradek.config.values import at_least, int32, int64, password, words
 PLAIN = "PLAIN"
 SCRAM_SHA_256, SCRAM_SHA_512 = MECHANISMS
 OAUTHBEARER = "OAUTHBEARER"
+GSSAPI = "GSSAPI"
 
 _KAFKAS = "org.apache.kafka.common.security"
 # The supported mechanisms, each with its login module on the broker's side.
@@ -32,6 +33,7 @@ LOGIN_MODULES = {
     SCRAM_SHA_256: f"{_KAFKAS}.scram.ScramLoginModule",
     SCRAM_SHA_512: f"{_KAFKAS}.scram.ScramLoginModule",
     OAUTHBEARER: f"{_KAFKAS}.oauthbearer.OAuthBearerLoginModule",
+    GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
 }
 _USER = "user_"
 
@@ -42,11 +44,11 @@ class SaslConfig:
 
     sasl_enabled_mechanisms: tuple[str, ...] = option(
         "sasl.enabled.mechanisms",
-        default=("GSSAPI",),
+        default=(GSSAPI,),
         valid=words(empty=True),
         dynamic="per-broker",
         doc="How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
-        "OAUTHBEARER. Kafka's default, GSSAPI (Kerberos), is not supported.",
+        "OAUTHBEARER, or GSSAPI (Kerberos), Kafka's default.",
     )
     sasl_jaas_config: password | None = option(
         "sasl.jaas.config",

@@ -30,7 +30,7 @@ def refused(values: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({}, "OUT: sasl.enabled.mechanisms has GSSAPI, which is not supported"),
+        ({}, "OUT: GSSAPI is enabled and has no keytab"),
         ({"sasl.enabled.mechanisms": ""}, "OUT: no SASL mechanisms are enabled"),
         (
             {"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"},
@@ -42,7 +42,7 @@ def refused(values: dict[str, str]) -> str:
         ),
         (
             USERS | {"listener.name.out.sasl.enabled.mechanisms": "SCRAM-SHA-256,GSSAPI"},
-            "has GSSAPI",
+            "GSSAPI is enabled and has no keytab: set listener.name.out.gssapi.sasl.jaas.config",
         ),
         (
             {

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from odradek.broker.security.sasl.exchange import Mechanism
-from odradek.config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from odradek.config.sasl import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 if TYPE_CHECKING:
     from odradek.broker.security.composition import Security
@@ -22,6 +22,7 @@ MODULES: Mapping[str, str] = {
     SCRAM_SHA_256: f"{_PACKAGE}.scram",
     SCRAM_SHA_512: f"{_PACKAGE}.scram",
     OAUTHBEARER: f"{_PACKAGE}.oauthbearer",
+    GSSAPI: f"{_PACKAGE}.kerberos",
 }
 
 
