@@ -20,6 +20,7 @@ COPY cleaner cleaner
 COPY broker broker
 COPY cli cli
 COPY pipeline pipeline
+COPY testing testing
 COPY odradek odradek
 RUN pip install --no-deps --no-build-isolation .
 
