@@ -37,7 +37,7 @@ def test_orders(odradek_broker, odradek_topic):
     consumer.close()
 '''
 
-BUILD = ("pyproject.toml", "README.md", "LICENSE", "odradek", *PACKAGES)
+BUILD = ("pyproject.toml", "README.md", "LICENSE", "docs", "packaging", "odradek", *PACKAGES)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,9 @@ def test_the_wheel_serves_beside_modules_of_the_same_names(built: Path, tmp_path
     install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
     subprocess.run([*install, "--no-deps", wheel(built)], check=True)
     plant_foreign_modules(tmp_path / "elsewhere")
+    written = [python, "-m", "odradek.cli.main", "init", "--with", "alerts,dashboards,docs"]
+    subprocess.run([*written, "files"], cwd=tmp_path / "elsewhere", check=True)
+    assert (tmp_path / "elsewhere" / "files" / "docs" / "alerts" / "odradek.yml").is_file()
     said = serve_and_produce(python, tmp_path / "elsewhere")
     first, *rest = said.splitlines()
     assert "accepts connections" in first
@@ -130,10 +133,23 @@ def wheel(folder: Path) -> Path:
 
 
 def files_of_the_packages() -> set[Path]:
-    """Return the paths of modules and of the web page, as they are installed."""
+    """Return the paths of modules, of the web page and of shared files, as they are installed."""
     found = {path.relative_to(ROOT) for path in (ROOT / "odradek").glob("*.py")}
     for package in PACKAGES:
         modules = (ROOT / package).rglob("*.py")
         found |= {Path("odradek", path.relative_to(ROOT)) for path in modules}
     page = (ROOT / "broker" / "web" / "page").iterdir()
-    return found | {Path("odradek", path.relative_to(ROOT)) for path in page}
+    found |= {Path("odradek", path.relative_to(ROOT)) for path in page}
+    return found | {Path("odradek", "share", path) for path in shared_files()}
+
+
+def shared_files() -> set[Path]:
+    """Return the paths of the files that `odradek init` writes, below odradek/share."""
+    docs = ROOT / "docs"
+    found = {*docs.glob("*.md"), *docs.glob("images/*"), *docs.glob("alerts/*.yml")}
+    found |= {*docs.glob("grafana/*.json")}
+    paths = {path.relative_to(ROOT) for path in found}
+    for name in ("compose", "prometheus", "systemd"):
+        files = (ROOT / "packaging" / name).rglob("*")
+        paths |= {path.relative_to(ROOT / "packaging") for path in files if path.is_file()}
+    return paths

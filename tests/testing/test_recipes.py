@@ -1,4 +1,4 @@
-"""The recipes of docs/testing.md: those for Python run, the others fit the image and its output."""
+"""The recipes of docs/testing.md: those in Python run, the others fit the image and its output."""
 
 from __future__ import annotations
 
