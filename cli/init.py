@@ -11,7 +11,7 @@ import click
 from odradek.cli.refusals import CommandError
 
 # The parts by name are in cli.starting_files, whose import a help does not wait for.
-_NAMES = ("settings", "systemd", "compose", "alerts", "dashboards", "docs")
+_NAMES = ("settings", "systemd", "compose", "alerts", "dashboards", "helm", "docs")
 
 
 def _parts(
@@ -43,6 +43,7 @@ def init(folder: Path, more: tuple[str, ...], only: tuple[str, ...], force: bool
     compose     docker-compose.yml: the image with the settings in server.properties
     alerts      alerts/: rules for Prometheus
     dashboards  dashboards/: a dashboard for Grafana
+    helm        helm/odradek/: a chart of Helm for Kubernetes
     docs        docs/: the documentation
 
     The first three are written without any option.

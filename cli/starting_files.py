@@ -25,6 +25,10 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     "compose": (("compose/*.yml", ""),),
     "alerts": (("docs/alerts/*.yml", "alerts"),),
     "dashboards": (("docs/grafana/*.json", "dashboards"),),
+    "helm": (
+        ("helm/odradek/*", "helm/odradek"),
+        ("helm/odradek/templates/*", "helm/odradek/templates"),
+    ),
     "docs": (
         ("docs/*.md", "docs"),
         ("docs/images/*", "docs/images"),
@@ -59,7 +63,8 @@ def starting_files(folder: Path, parts: Sequence[str], command: Path) -> dict[Pa
 def _shared(folder: Path, part: str) -> Iterator[tuple[Path, bytes]]:
     for pattern, target in PARTS[part]:
         for path in sorted(SHARE.glob(pattern)):
-            yield folder / target / path.name, path.read_bytes()
+            if path.is_file():
+                yield folder / target / path.name, path.read_bytes()
 
 
 def _with_command(unit: bytes, command: Path) -> bytes:

@@ -149,7 +149,7 @@ def shared_files() -> set[Path]:
     found = {*docs.glob("*.md"), *docs.glob("images/*"), *docs.glob("alerts/*.yml")}
     found |= {*docs.glob("grafana/*.json")}
     paths = {path.relative_to(ROOT) for path in found}
-    for name in ("compose", "prometheus", "systemd"):
+    for name in ("compose", "helm", "prometheus", "systemd"):
         files = (ROOT / "packaging" / name).rglob("*")
         paths |= {path.relative_to(ROOT / "packaging") for path in files if path.is_file()}
     return paths

@@ -152,6 +152,12 @@ def test_the_documentation_is_written_as_it_is(tmp_path: Path) -> None:
     assert not list((tmp_path / "docs").rglob("*.py"))
 
 
+def test_the_chart_is_written_with_its_templates(tmp_path: Path) -> None:
+    assert init(tmp_path, "--only", "helm").exit_code == 0
+    chart = ROOT / "packaging" / "helm"
+    assert {f"helm/{name}" for name in files_in(chart)} == files_in(tmp_path)
+
+
 def test_each_part_is_a_word_of_the_options_and_of_the_help() -> None:
     assert set(_NAMES) == set(PARTS)
     text = init("--help").output

@@ -46,7 +46,9 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of a project, with the plugin as an installation registers it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
-    command += ["-p", "odradek.testing.plugin", "--rootdir", str(folder), *options, str(folder)]
+    # By its module alone: where odradek is installed, it would be registered twice.
+    command += ["-p", "no:odradek", "-p", "odradek.testing.plugin"]
+    command += ["--rootdir", str(folder), *options, str(folder)]
     return subprocess.run(
         command,
         env={**environment, "PYTHONPATH": str(ROOT)},

@@ -45,7 +45,9 @@ def test_the_files_of_the_page_are_a_project_whose_tests_pass(tmp_path: Path) ->
             (tmp_path / name).write_text(text)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "odradek.testing.plugin", "--rootdir", str(tmp_path), str(tmp_path)]
+    # By its module alone: where odradek is installed, it would be registered twice.
+    command += ["-p", "no:odradek", "-p", "odradek.testing.plugin"]
+    command += ["--rootdir", str(tmp_path), str(tmp_path)]
     done = subprocess.run(
         command,
         env={**environment, "PYTHONPATH": str(ROOT)},
