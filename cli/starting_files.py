@@ -31,6 +31,7 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "docs": (
         ("docs/*.md", "docs"),
+        ("docs/pytest_fixture.py", "docs"),
         ("docs/images/*", "docs/images"),
         ("docs/alerts/*.yml", "docs/alerts"),
         ("docs/grafana/*.json", "docs/grafana"),

@@ -147,7 +147,7 @@ def shared_files() -> set[Path]:
     """Return the paths of the files that `odradek init` writes, below odradek/share."""
     docs = ROOT / "docs"
     found = {*docs.glob("*.md"), *docs.glob("images/*"), *docs.glob("alerts/*.yml")}
-    found |= {*docs.glob("grafana/*.json")}
+    found |= {*docs.glob("grafana/*.json"), docs / "pytest_fixture.py"}
     paths = {path.relative_to(ROOT) for path in found}
     for name in ("compose", "helm", "prometheus", "systemd"):
         files = (ROOT / "packaging" / name).rglob("*")

@@ -85,9 +85,7 @@ def settings(found: dict[str, list[dict[str, Any]]]) -> str:
     return str(one["data"]["server.properties"])
 
 
-def resolve(
-    found: dict[str, list[dict[str, Any]]], folder: Path, number: int = 0
-) -> BrokerConfig:
+def resolve(found: dict[str, list[dict[str, Any]]], folder: Path, number: int = 0) -> BrokerConfig:
     file = folder / "server.properties"
     file.write_text(settings(found))
     secret = {"KAFKA_ODRADEK_CATALOG_URL": "postgresql://odradek@db/odradek"}
