@@ -20,6 +20,10 @@ COPY cleaner cleaner
 COPY broker broker
 COPY cli cli
 COPY pipeline pipeline
+COPY testing testing
+COPY packaging packaging
+COPY docs/alerts docs/alerts
+COPY docs/grafana docs/grafana
 COPY odradek odradek
 RUN pip install --no-deps --no-build-isolation .
 

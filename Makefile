@@ -9,6 +9,7 @@ READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 S3 := .s3/versitygw
+HELM := .helm/helm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
 # requirements-build.lock.
 INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
@@ -34,7 +35,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 kerberos clean docs site lock
+.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 kerberos helm clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -151,8 +152,14 @@ lock: $(READY_DEV)
 	$(COMPILE) --extra kerberos -o requirements-kerberos.lock pyproject.toml
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
 
+# Helm for the tests of the chart; without it, or Go to build it, they are skipped.
+helm: $(HELM)
+
+$(HELM):
+	GOBIN=$(CURDIR)/.helm go install helm.sh/helm/v3/cmd/helm@v3.18.4
+
 clean:
-	rm -rf $(VENV) data .kafka .interop .s3 .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .s3 .helm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

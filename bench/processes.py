@@ -17,12 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from odradek.testing.ports import free_port as free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 # The flags of Kafka's own start script.
@@ -41,7 +42,6 @@ QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NO_KAFKA = "Kafka's jars are missing: run `make kafka` (needs Java and Maven)"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
-_HELD_PORTS_MAX = 200
 # The settings that Kafka's tool looks at when it formats directories.
 _FORMATS = {
     "process.roles",
@@ -54,29 +54,10 @@ _FORMATS = {
 # Folders that are there as long as this process.
 _FOLDERS = contextlib.ExitStack()
 atexit.register(_FOLDERS.close)
-_held_ports: deque[int] = deque()  # their descriptors, until this process ends
 
 
 class NotInstalled(Exception):
     """A server's program is not on this machine; the message says how to get it."""
-
-
-def free_port() -> int:
-    """Return a port of the loopback address that is free, and hardly taken by chance later.
-
-    The system gives it to no other socket while it is among the last ports requested here.
-    Otherwise, before its process listens, the system might give it to another broker, or to a
-    client that connects: even to one that checks whether the port is open, and then connects to
-    itself. A process that listens on the port by number must set SO_REUSEADDR, as servers do.
-    """
-    with socket.socket() as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        _held_ports.append(bound.detach())
-    if len(_held_ports) > _HELD_PORTS_MAX:
-        os.close(_held_ports.popleft())
-    return port
 
 
 @dataclass

@@ -44,6 +44,10 @@ _COMMANDS = {
     ),
     "get": ("odradek.cli.get:get", "Print the latest value of a key."),
     "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
+    "init": (
+        "odradek.cli.init:init",
+        "Write the files to start with: settings, a unit of systemd, a compose file.",
+    ),
     "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
     "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
     "profile": (

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "broker": {"broker", "cleaner", "storage", "protocol", "config"},
     "cli": {"cli", "broker", "cleaner", "storage", "protocol", "config", "pipeline"},
     "pipeline": {"pipeline", "protocol", "config", "storage", "cleaner", "broker"},
+    "testing": {"testing", "cli"},
 }
 # The pipeline runs on machines without a broker: it knows shared logs, and cleans them, by these.
 PIPELINE_MAY_IMPORT = {
@@ -195,7 +196,7 @@ FOR_TESTS = {
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
 }
-# Libraries call these: logging, urllib and Click.
+# Libraries call these: logging, urllib, Click and pytest.
 CALLED_BY_OTHERS = {
     "LazyGroup.format_commands",
     "SegmentsDataSource.streamReader",
@@ -204,6 +205,7 @@ CALLED_BY_OTHERS = {
     "_Collected.addInPlace",
     "_Http.http_open",
     "_Https.https_open",
+    "pytest_addoption",
 }
 
 

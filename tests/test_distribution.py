@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,25 @@ from tests.packages import PACKAGES
 
 pytestmark = pytest.mark.slow
 
-BUILD = ("pyproject.toml", "README.md", "LICENSE", "odradek", *PACKAGES)
+# pytest with its own packages, and a client.
+FOR_TESTS = ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "kafka-python")
+PROJECT = '''
+from kafka import KafkaConsumer, KafkaProducer
+
+
+def test_orders(odradek_broker, odradek_topic):
+    topic = odradek_topic("orders")
+    with KafkaProducer(bootstrap_servers=odradek_broker.bootstrap_servers) as producer:
+        producer.send(topic, b"1").get(60)
+        assert producer.partitions_for("others") == {0, 1}
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=odradek_broker.bootstrap_servers, auto_offset_reset="earliest"
+    )
+    assert next(consumer).value == b"1"
+    consumer.close()
+'''
+
+BUILD = ("pyproject.toml", "README.md", "LICENSE", "docs", "packaging", "odradek", *PACKAGES)
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +86,39 @@ def test_the_wheel_serves_beside_modules_of_the_same_names(built: Path, tmp_path
     install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
     subprocess.run([*install, "--no-deps", wheel(built)], check=True)
     plant_foreign_modules(tmp_path / "elsewhere")
+    written = [python, "-m", "odradek.cli.main", "init", "--with", "alerts,dashboards,docs"]
+    subprocess.run([*written, "files"], cwd=tmp_path / "elsewhere", check=True)
+    assert (tmp_path / "elsewhere" / "files" / "docs" / "alerts" / "odradek.yml").is_file()
     said = serve_and_produce(python, tmp_path / "elsewhere")
     first, *rest = said.splitlines()
     assert "accepts connections" in first
     assert rest == RECORD.splitlines()
+
+
+def test_a_project_that_installs_the_wheel_has_fixtures_of_pytest(
+    built: Path, tmp_path: Path
+) -> None:
+    lock = tmp_path / "packages.lock"
+    for_tests = "".join(f"{name}==0\n" for name in FOR_TESTS)
+    lock.write_text((ROOT / "requirements.lock").read_text() + for_tests)
+    python = make_environment(tmp_path / "venv", lock)
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
+    subprocess.run([*install, "--no-deps", wheel(built)], check=True)
+    project = tmp_path / "project"
+    plant_foreign_modules(project)
+    (project / "pytest.ini").write_text("[pytest]\nodradek_settings = num.partitions=2\n")
+    (project / "test_orders.py").write_text(PROJECT)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST_"))}
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
 
 
 def test_a_checkout_serves_beside_modules_of_the_same_names(tmp_path: Path) -> None:
@@ -85,10 +133,23 @@ def wheel(folder: Path) -> Path:
 
 
 def files_of_the_packages() -> set[Path]:
-    """Return the paths of modules and of the web page, as they are installed."""
+    """Return the paths of modules, of the web page and of shared files, as they are installed."""
     found = {path.relative_to(ROOT) for path in (ROOT / "odradek").glob("*.py")}
     for package in PACKAGES:
         modules = (ROOT / package).rglob("*.py")
         found |= {Path("odradek", path.relative_to(ROOT)) for path in modules}
     page = (ROOT / "broker" / "web" / "page").iterdir()
-    return found | {Path("odradek", path.relative_to(ROOT)) for path in page}
+    found |= {Path("odradek", path.relative_to(ROOT)) for path in page}
+    return found | {Path("odradek", "share", path) for path in shared_files()}
+
+
+def shared_files() -> set[Path]:
+    """Return the paths of the files that `odradek init` writes, below odradek/share."""
+    docs = ROOT / "docs"
+    found = {*docs.glob("*.md"), *docs.glob("images/*"), *docs.glob("alerts/*.yml")}
+    found |= {*docs.glob("grafana/*.json"), docs / "pytest_fixture.py"}
+    paths = {path.relative_to(ROOT) for path in found}
+    for name in ("compose", "helm", "prometheus", "systemd"):
+        files = (ROOT / "packaging" / name).rglob("*")
+        paths |= {path.relative_to(ROOT / "packaging") for path in files if path.is_file()}
+    return paths
