@@ -202,11 +202,16 @@ def _job(name: str, purpose: str) -> None:
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run_job(arguments: tuple[str, ...]) -> None:
+        module_name = f"odradek.pipeline.{name}"
         try:
-            module = importlib.import_module(f"odradek.pipeline.{name}")
+            module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name not in ("pyspark", "py4j"):
+            from odradek.cli.without_spark import PACKAGES, import_for_help
+
+            if (error.name or "").partition(".")[0] not in PACKAGES:
                 raise
+            if "--help" in arguments:
+                sys.exit(import_for_help(module_name).main(["--help"]))
             click.echo("odradek: PySpark is missing: pip install 'odradek[pipeline]'", err=True)
             sys.exit(1)
         sys.exit(module.main(list(arguments)))
