@@ -177,7 +177,7 @@ def create(
         NewTopic(name, partitions or -1, replication_factor, config=settings) for name in missing
     ]
     futures = admin.client.create_topics(made, request_timeout=REQUEST_TIMEOUT_S) if made else {}
-    _wait_until_known(admin, [name for name, one in futures.items() if not one.exception()])
+    wait_until_known(admin, [name for name, one in futures.items() if not one.exception()])
     _report(
         admin,
         [(name, futures.get(name), Act(f"create topic {name}", f"CREATE on topic {name}"))
@@ -187,7 +187,7 @@ def create(
     )  # fmt: skip
 
 
-def _wait_until_known(admin: Admin, names: Sequence[str]) -> None:
+def wait_until_known(admin: Admin, names: Sequence[str]) -> None:
     """Wait until a broker lists new topics, so that the next command finds them.
 
     Kafka's controller answers when they are created; its brokers learn of them a little later.
