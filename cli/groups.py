@@ -80,8 +80,8 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
     """Show a group's members, their partitions, and the lag.
 
     The lag is the number of offsets from the committed offset to the end of the partition. A
-    partition of the group's topics without a commit has a mark: its lag is what a consumer would
-    read that begins at the earliest offset, since brokers do not know auto.offset.reset.
+    partition of the group's topics without a commit has a mark: its lag is that of a consumer
+    that begins at the earliest offset, since brokers do not know auto.offset.reset.
 
     Example: odradek groups describe billing
     """

@@ -75,6 +75,6 @@ def _standing_in() -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         for name in set(sys.modules) - before:
-            # What was imported by them is of no use to a job that runs.
+            # Modules that were imported with stand-ins are of no use to a job that runs.
             if name.partition(".")[0] in PACKAGES or name.startswith("odradek.pipeline."):
                 del sys.modules[name]
