@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
+from odradek.cli.arguments import Name, partitions_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
@@ -135,13 +135,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     type=Name(),
     shell_complete=complete_topics,
 )
-@click.option(
-    "--partition",
-    "numbers",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Move only the offset of this partition; may be repeated.",
-)
+@partitions_option("Move")
 @click.option(
     "--to",
     "position",

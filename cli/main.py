@@ -12,6 +12,7 @@ import click
 
 from odradek.cli import VERSION
 from odradek.cli.arguments import SERVERS_NAMES
+from odradek.cli.completion import complete_configs
 from odradek.cli.one_line import OneLineGroup
 
 # The module and attribute of each command, and the first sentence of its help.
@@ -27,7 +28,7 @@ _COMMANDS = {
     ),
     "completion": (
         "odradek.cli.completion:completion",
-        "Print the script that completes commands, topics and groups in a shell.",
+        "Print the script that completes commands, topics, groups and settings in a shell.",
     ),
     "configs": (
         "odradek.cli.configs:configs",
@@ -84,7 +85,12 @@ def main(bootstrap_servers: str | None, profile: str | None) -> None:
     help="A server.properties file, as Kafka reads it.",
 )
 @click.option(
-    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting; wins over the file."
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_configs,
+    help="A setting; wins over the file.",
 )
 @click.option(
     "--workers",

@@ -11,7 +11,7 @@ import click
 from odradek.cli.answer import print_json
 from odradek.cli.arguments import Name, pairs_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from odradek.cli.completion import complete_topics
+from odradek.cli.completion import complete_configs, complete_topics
 from odradek.cli.refusals import Act, CommandError
 from odradek.cli.settings import (
     Changes,
@@ -146,7 +146,9 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
     show_default=True,
     help="The number of replicas of each partition.",
 )
-@pairs_option("--config", "configs", help="A setting of the topic.")
+@pairs_option(
+    "--config", "configs", help="A setting of the topic.", shell_complete=complete_configs
+)
 @click.option("--compact", is_flag=True, help="The same as --config cleanup.policy=compact.")
 @click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists already.")
 @json_option
@@ -227,12 +229,15 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 @topics.command()
 @click.argument("name", metavar="TOPIC", type=Name(), shell_complete=complete_topics)
-@pairs_option("--config", "configs", help="Set a setting to a value.")
+@pairs_option(
+    "--config", "configs", help="Set a setting to a value.", shell_complete=complete_configs
+)
 @click.option(
     "--delete-config",
     "deleted",
     multiple=True,
     metavar="KEY",
+    shell_complete=complete_configs,
     help="Delete a setting of the topic: the broker's setting applies again.",
 )
 @click.option(

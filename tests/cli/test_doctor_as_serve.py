@@ -57,6 +57,11 @@ def locked(path: Path, mode: int) -> Settings:
     return {"log.dirs": folder(path / "locked", mode)}
 
 
+def dangling(path: Path) -> Settings:
+    (path / "l").symlink_to(path / "no")
+    return {"log.dirs": path / "l"}
+
+
 def sealed(path: Path) -> Settings:
     data = path / "data"
     file(data / DATABASE_NAME, b"x" * 64)
@@ -104,8 +109,7 @@ CASES: list[tuple[str, Arrange, tuple[str, ...]]] = [
     ("a parent that is a file", lambda p: {"log.dirs": file(p / "f") / "below"},
      ("cannot use", "f/below: Not a directory", "choose another log.dirs")),
     ("a file", lambda p: {"log.dirs": file(p / "f")}, ("cannot use", "f: File exists")),
-    ("a link to nowhere", lambda p: ((p / "l").symlink_to(p / "no"), {"log.dirs": p / "l"})[1],
-     ("cannot use", "/l: File exists")),
+    ("a link to nowhere", dangling, ("cannot use", "/l: File exists")),
     ("a parent that may not be written", lambda p: {"log.dirs": folder(p / "p", 0o555) / "d"},
      ("cannot use", "p/d: Permission denied", "let user")),
     ("a parent that may not be entered", lambda p: {"log.dirs": folder(p / "p", 0o600) / "d"},
