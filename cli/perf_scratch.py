@@ -89,3 +89,4 @@ def _delete(admin: Admin, name: str) -> None:
         if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
             return  # it was not created
         admin.wait(future, Act(f"delete topic {name}", f"DELETE on topic {name}"))
+    wait_until_known(admin, [], gone=[name])

@@ -189,13 +189,19 @@ def create(
     )  # fmt: skip
 
 
-def wait_until_known(admin: Admin, names: Sequence[str]) -> None:
-    """Wait until a broker lists new topics, so that the next command finds them.
+def wait_until_known(
+    admin: Admin, names: Sequence[str], *, gone: Sequence[str] = ()
+) -> None:
+    """Wait until a broker lists new topics, and no deleted ones, as the next command finds them.
 
     Kafka's controller answers when they are created; its brokers learn of them a little later.
     """
     deadline = time.monotonic() + _KNOWN_TIMEOUT_S
-    while not all(name in admin.topics for name in names) and time.monotonic() < deadline:
+
+    def is_known() -> bool:
+        return admin.topics.keys() >= set(names) and admin.topics.keys().isdisjoint(gone)
+
+    while not is_known() and time.monotonic() < deadline:
         time.sleep(_KNOWN_CHECK_S)
         admin.connect()
 
