@@ -92,9 +92,17 @@ def shared(url: str, path: Path) -> Settings:
     return {"odradek.catalog.url": catalog, "odradek.object.store.url": url}
 
 
-def same_port(path: Path) -> Settings:
-    port = free_port()
-    return {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "metrics.listener": f"127.0.0.1:{port}"}
+def one_port(host: str) -> Arrange:
+    """Listen at a port of 127.0.0.1, and serve HTTP at the same one of a host."""
+
+    def arrange(path: Path) -> Settings:
+        port = free_port()
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "metrics.listener": f"{host}:{port}",
+        }
+
+    return arrange
 
 
 WORKERS = {"odradek.workers": 2}
@@ -138,7 +146,11 @@ CASES: list[tuple[str, Arrange, tuple[str, ...]]] = [
      ("is in a catalog: set odradek.catalog.url",)),
     ("a node id of the data that is no number",
      lambda p: {"log.dirs": file(p / "d/meta.properties", b"node.id=x\n").parent}, ("node.id",)),
-    ("one port for two", same_port, ("cannot listen on 127.0.0.1:", "Address already in use")),
+    ("one port for two", one_port("127.0.0.1"),
+     ("cannot listen on 127.0.0.1:", "Address already in use")),
+    ("one port for two, one of them at all addresses", one_port(""),
+     ("cannot listen on", "Address already in use")),
+    ("one port of two addresses", one_port("127.0.0.2"), ()),
     ("an address of another machine", lambda p: {"listeners": "PLAINTEXT://192.0.2.1:0"},
      ("cannot listen on 192.0.2.1:0",)),
     ("an unknown host", lambda p: {"listeners": "PLAINTEXT://host.invalid:9092"},
