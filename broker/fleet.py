@@ -25,11 +25,11 @@ from odradek.broker.process.service import ServiceSocket
 from odradek.broker.serve import Reports, StartError, StopError, say, serve
 from odradek.broker.web.united.port import Opening, SharedPort
 from odradek.broker.workers.host import Host
+from odradek.broker.workers.layers import layers_of_workers
 from odradek.broker.workers.role import Role
 from odradek.broker.workers.supervisor import Beats, Supervisor
 from odradek.config.catalog import CatalogConfig
 from odradek.config.effective import resolve_apart, resolve_broker
-from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer
 from odradek.config.workers import with_catalog, without_own, worker_layer
 from odradek.storage.meta_properties import META
@@ -69,10 +69,8 @@ class Fleet:
         config = resolve_broker([without_own(static)]).config
         self._node_id, self._directory = config.node_id, paths[0]
         self._listeners = ",".join(config.listeners)
-        self._layers = [self._layer(static, number) for number in range(1, count + 1)]
+        self._layers = layers_of_workers(static, count)
         self._node_ids = [resolve_broker([one]).config.node_id for one in self._layers]
-        if len(set(self._node_ids)) < count:
-            raise ConfigError("two workers have one node.id: change odradek.worker.N.node.id")
         self._http = bind(*config.metrics_address) if config.metrics_address else []
         self._given_token = config.odradek_admin_token
         # Set before the workers start, if HTTP is served.

@@ -158,20 +158,19 @@ def explaining() -> Iterator[None]:
     try:
         yield
     except (ConfigError, AddressError, MetadataError, StorageError) as error:
-        raise _explained(error) from error
+        raise StartError("; ".join(filter(None, reason_and_remedy(error)))) from error
 
 
-def _explained(error: Exception) -> StartError:
+def reason_and_remedy(error: Exception) -> tuple[str, str]:
+    """Return why an error prevents a start, and the remedy, "" where the reason names it."""
     if isinstance(error, ConfigError):
-        return StartError("; ".join(error.problems))
+        return "; ".join(error.problems), ""
     if isinstance(error, AddressError):
-        return StartError(
-            f"{error}; choose other listeners or metrics.listener, "
-            "or stop the process that uses it"
-        )
+        remedy = "choose other listeners or metrics.listener, or stop the process that uses it"
+        return str(error), remedy
     if isinstance(error, DiskFailure):
-        return StartError(f"cannot use {error}; {_advice(error.cause)}")
-    return StartError(str(error))
+        return f"cannot use {error}", _advice(error.cause)
+    return str(error), ""
 
 
 async def _reload_when_asked(

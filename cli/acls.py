@@ -9,6 +9,7 @@ import click
 
 from odradek.cli.answer import print_json
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
+from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.refusals import MEANINGS, Act, CommandError
 from odradek.cli.settings import describe_settings
 from odradek.cli.words import count
@@ -74,8 +75,9 @@ def _binding_options(operations: tuple[str, ...], patterns: tuple[str, ...]) -> 
             click.option("--cluster", is_flag=True, help="Entries for the cluster."),
             click.option("--transactional-id", "transactional_ids", multiple=True,
                          help="Entries for this transactional id."),
-            click.option("--group", "groups", multiple=True, help="Entries for this group."),
-            click.option("--topic", "topics", multiple=True,
+            click.option("--group", "groups", multiple=True, shell_complete=complete_groups,
+                         help="Entries for this group."),
+            click.option("--topic", "topics", multiple=True, shell_complete=complete_topics,
                          help="Entries for this topic; * means all topics."),
         ):
             command = option(command)

@@ -20,6 +20,7 @@ from odradek.broker.adoption.rights import principals_of
 from odradek.broker.adoption.users import names_of
 from odradek.broker.errors import MetadataError
 from odradek.broker.topics import names as topic_names
+from odradek.cli.tables import new_table, print_table
 from odradek.cli.words import size
 from odradek.config.printable import printable
 from odradek.storage.errors import DirectoryInUse, StorageError
@@ -82,7 +83,10 @@ def _show(console: Console, prepared: Prepared) -> None:
         partitions = counted(len(directory.partitions), "partition")
         console.print(f"  {_escaped(str(directory.path))}  {partitions}, {stop}", soft_wrap=True)
     console.print()
-    console.print(_topic_table(plan.topics) if plan.topics else "There are no topics.")
+    if plan.topics:
+        print_table(console, _topic_table(plan.topics))
+    else:
+        console.print("There are no topics.")
     _show_pairs(console, "Taken over with them", _taken(prepared))
     _show_pairs(console, "Left behind", prepared.left)
     if plan.notes:
@@ -92,10 +96,10 @@ def _show(console: Console, prepared: Prepared) -> None:
 
 
 def _topic_table(topics: Iterable[AdoptedTopic]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Topic", overflow="fold")
+    table = new_table()
+    table.add_column("Topic", no_wrap=True)
     for title in ("Partitions", "Offsets", "Size"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     table.add_column("Policy")
     table.add_column("Settings of its own", overflow="fold", style="dim")
     for topic in sorted(topics, key=lambda one: (_is_internal(one), one.record.name)):

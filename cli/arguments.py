@@ -10,6 +10,9 @@ import click
 # The option of the brokers' addresses: the second name is that of Kafka's tools, the third of rpk.
 SERVERS_NAMES = ("-b", "--bootstrap-servers", "--bootstrap-server", "--brokers")
 
+_PARTITION = ("-p", "--partition")
+_NUMBER = click.IntRange(min=0)
+
 
 class Pair(click.ParamType[tuple[str, str]]):
     """KEY=VALUE; the value may be empty, and may contain an equals sign."""
@@ -42,6 +45,25 @@ class Name(click.ParamType[str]):
         return str(value)
 
 
-def pairs_option(*names: str, help: str) -> Callable[..., Any]:
+def pairs_option(*names: str, help: str, **more: Any) -> Callable[..., Any]:
     """Return an option that may be repeated, each time with KEY=VALUE."""
-    return click.option(*names, multiple=True, type=Pair(), metavar="KEY=VALUE", help=help)
+    return click.option(
+        *names, multiple=True, type=Pair(), metavar="KEY=VALUE", help=help, **more
+    )
+
+
+def partition_option(help: str) -> Callable[..., Any]:
+    """Return the option for one partition: `partition`."""
+    return click.option(*_PARTITION, "partition", type=_NUMBER, metavar="N", help=help)
+
+
+def partitions_option(act: str) -> Callable[..., Any]:
+    """Return the option for some of the partitions: `numbers`."""
+    return click.option(
+        *_PARTITION,
+        "numbers",
+        type=_NUMBER,
+        multiple=True,
+        metavar="N",
+        help=f"{act} only this partition; may be repeated.",
+    )

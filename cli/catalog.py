@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from odradek.cli.completion import complete_configs
 from odradek.cli.refusals import CommandError
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ def catalog_options(command: F) -> F:
             help="The database, as in odradek.catalog.url; wins over the file.",
         ),
         click.option(
-            "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting, as for serve."
+            "--set",
+            "pairs",
+            multiple=True,
+            metavar="KEY=VALUE",
+            shell_complete=complete_configs,
+            help="A setting, as for serve.",
         ),
         click.option(
             "--config",

@@ -1,4 +1,4 @@
-"""Checks log directories: existence, owner, access, lock, free space, clean shutdown."""
+"""Checks log directories that can be used: their lock, free space, the last shutdown."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from odradek.broker.metadata.images import DATABASE_NAME
 from odradek.cli.finding import OK, PROBLEM, WARNING, Finding
 from odradek.cli.words import count, size
 from odradek.config.broker import BrokerConfig
-from odradek.storage.directory import CLEAN_MARKER, LOCK, METADATA_DIRECTORY
+from odradek.storage.directory import CLEAN_MARKER, LOCK
 from odradek.storage.errors import StorageError
-from odradek.storage.meta_properties import META, read_properties
 from odradek.storage.partition_directories import list_partitions
 from odradek.storage.real_files import RealFileSystem
 
@@ -27,73 +26,53 @@ _AHEAD_MAX_S = 300
 _LOCK_HOLDER = re.compile(r"\d+: (?:FLOCK|POSIX) +\w+ +\w+ +(\d+) \S+:(\d+) ")
 
 
-def check_directories(config: BrokerConfig, *, is_running: bool) -> Iterator[Finding]:
-    """Yield findings on each log directory; `is_running` means that its broker uses it now."""
-    for name in config.data_directories:
-        path = Path(name)
+def check_directories(
+    config: BrokerConfig, failed: Collection[Path], *, is_running: bool
+) -> Iterator[Finding]:
+    """Yield findings on each log directory that a start can use, so all but the failed ones.
+
+    `is_running` means that its broker uses it now.
+    """
+    for path in map(Path, config.data_directories):
+        if path in failed:
+            continue
         try:
-            yield from _check(path, config, is_running)
+            yield from _check(path, is_running)
         except (OSError, StorageError) as error:
             yield Finding(PROBLEM, _DATA, f"cannot read {error}", _let_in(path))
 
 
-def _check(path: Path, config: BrokerConfig, is_running: bool) -> Iterator[Finding]:
+def is_held(config: BrokerConfig) -> bool:
+    """Return whether a process has locked one of the log directories."""
+    return any(holder_of(Path(name)) is not None for name in config.data_directories)
+
+
+def holder_of(path: Path) -> str | None:
+    """Return the process that holds a directory's lock, or None; this takes it for an instant."""
+    with suppress(OSError), (path / LOCK).open("r+b") as file:
+        for take in (fcntl.flock, fcntl.lockf):  # as RealFileSystem.lock
+            try:
+                take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return _process_of(os.fstat(file.fileno()).st_ino)
+    return None
+
+
+def _check(path: Path, is_running: bool) -> Iterator[Finding]:
     if not path.exists():
-        yield _check_parent(path)
+        yield Finding(OK, _DATA, f"{path} does not exist yet: a start creates it")
         return
-    if not path.is_dir():
-        yield Finding(PROBLEM, _DATA, f"{path} is not a directory", "choose another log.dirs")
-        return
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding(PROBLEM, _DATA, f"{path} may not be read and written", _let_in(path))
-        return
-    holder = _holder(path / LOCK)
     partitions = list_partitions(RealFileSystem(), path)
     held = count(len(partitions), "partition")
-    if holder is None:
-        yield from _check_left(path, config, held, has_partitions=bool(partitions))
-    elif is_running:
+    if is_running:
         yield Finding(OK, _DATA, f"{path} is in use by the running broker, {held}")
-    else:
-        yield Finding(
-            PROBLEM,
-            _DATA,
-            f"{path} is in use by another process ({holder})",
-            "stop that process, or choose another log.dirs",
-        )
-    yield _check_room(path)
-    yield from _check_times(path)
-
-
-def _check_parent(path: Path) -> Finding:
-    parent = next(one for one in path.absolute().parents if one.exists())
-    if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        return Finding(OK, _DATA, f"{path} does not exist yet: a start creates it")
-    advice = f"let user {os.geteuid()} write to {parent}, or choose another log.dirs"
-    return Finding(PROBLEM, _DATA, f"{path} does not exist and cannot be created", advice)
-
-
-def _check_left(
-    path: Path, config: BrokerConfig, held: str, *, has_partitions: bool
-) -> Iterator[Finding]:
-    """Yield findings on the data that the directory's last user left in it."""
-    if (path / METADATA_DIRECTORY).exists() and not (path / DATABASE_NAME).exists():
-        advice = f"stop Kafka, and run `odradek adopt {path}`; or choose another log.dirs"
-        yield Finding(PROBLEM, _DATA, f"{path} holds data of Apache Kafka", advice)
-        return
-    if (path / META).exists():
-        node_id = read_properties(RealFileSystem(), path / META).get("node.id")
-        # Where no setting gives the node's id, its data give it.
-        is_named = config.node_id != BrokerConfig().node_id
-        if is_named and node_id not in (None, str(config.node_id)):
-            advice = f"set node.id={node_id}, or choose another log.dirs"
-            yield Finding(PROBLEM, _DATA, f"{path} belongs to node {node_id}", advice)
-            return
-    if has_partitions and not (path / CLEAN_MARKER).exists():
+    elif partitions and not (path / CLEAN_MARKER).exists():
         advice = "nothing to do, but the next start takes longer: it reads unflushed data again"
         yield Finding(WARNING, _DATA, f"{path} was not stopped cleanly, {held}", advice)
-        return
-    yield Finding(OK, _DATA, f"{path} is free and writable, {held}")
+    else:
+        yield Finding(OK, _DATA, f"{path} is free and writable, {held}")
+    yield _check_room(path)
+    yield from _check_times(path)
 
 
 def _check_room(path: Path) -> Finding:
@@ -116,19 +95,6 @@ def _check_times(path: Path) -> Iterator[Finding]:
 
 def _let_in(path: Path) -> str:
     return f"let user {os.geteuid()} read and write {path}, or choose another log.dirs"
-
-
-def _holder(lock: Path) -> str | None:
-    """Return the process that holds a directory's lock, or None; this takes it for an instant."""
-    if not lock.exists():
-        return None
-    with lock.open("r+b") as file:
-        for take in (fcntl.flock, fcntl.lockf):  # as RealFileSystem.lock
-            try:
-                take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return _process_of(os.fstat(file.fileno()).st_ino)
-    return None
 
 
 def _process_of(inode: int) -> str:

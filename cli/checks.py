@@ -7,20 +7,29 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
+from odradek.broker.metadata.identity import with_node_id
+from odradek.broker.workers.layers import layers_of_workers
 from odradek.cli.check_broker import Health, ask_health, check_broker
-from odradek.cli.check_data import check_directories
-from odradek.cli.check_ports import check_port
+from odradek.cli.check_data import check_directories, is_held
+from odradek.cli.check_ports import Address, check_ports
+from odradek.cli.check_start import Rehearsal, problems_of
 from odradek.cli.finding import OK, PROBLEM, WARNING, Finding
+from odradek.cli.rehearsal_files import RehearsalFiles
 from odradek.config.broker import BrokerConfig
 from odradek.config.effective import resolve_apart, resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.http import HttpConfig
 from odradek.config.layers import static_layer
-from odradek.config.resolution import Source
+from odradek.config.resolution import Layer, Resolved, Source
 from odradek.config.secret_files import open_secret_files
+from odradek.config.workers import WorkersConfig, has_had_workers, without_own
+from odradek.dataclass import dataclass
+from odradek.storage.errors import StorageError
+from odradek.storage.meta_properties import META
 
 __all__ = ["PROBLEM", "check_all"]
 
@@ -44,31 +53,78 @@ def check_all(
     yield _check_open_files()
     yield _check_clock()
     try:
-        static = static_layer(config, environment, pairs)
-        resolved = resolve_broker([static])
-        endpoints = resolved.config.bound_endpoints
-    except ConfigError as error:
-        for problem in error.problems:
-            yield Finding(PROBLEM, "settings", problem, "correct it there")
+        starts = _read_settings(config, environment, pairs)
+    except (ConfigError, StorageError) as error:
+        yield from problems_of("settings", error)
         if url is not None:
             yield from check_broker(url, ask_health(url))
         return
-    for warning in resolved.warnings:
+    yield from _check_settings(starts)
+    where = url or _own_url(starts.config, resolve_apart(HttpConfig, [starts.static]))
+    health = ask_health(where) if where else Health()
+    is_running = health.is_odradek and is_held(starts.config)
+    rehearsals = [
+        Rehearsal(one, is_running=is_running, has_workers=len(starts.layers) > 1)
+        for one in starts.layers
+    ]
+    # The log directories are the same for all workers.
+    yield from rehearsals[0].check_data()
+    failed = rehearsals[0].failed
+    yield from check_directories(starts.config, failed, is_running=is_running)
+    yield from check_ports(starts.addresses(), is_running=is_running)
+    # Workers have most problems in common.
+    yield from dict.fromkeys(one for start in rehearsals for one in start.check_services())
+    if is_running or url is not None:
+        yield from check_broker(where, health)
+
+
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    """The settings of the processes that `odradek serve` starts: of one broker, or of workers."""
+
+    static: Layer
+    resolved: Resolved[BrokerConfig]
+    layers: Sequence[Layer]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings that are the same for all of them."""
+        return self.resolved.config
+
+    def addresses(self) -> Iterator[Address]:
+        """Yield the addresses to listen at."""
+        for layer in self.layers:
+            for one in resolve_broker([layer]).config.bound_endpoints:
+                yield Address(one.name, one.host, one.port)
+        if self.config.metrics_address is not None:
+            yield Address("metrics", *self.config.metrics_address)
+
+
+def _read_settings(
+    config: Path | None, environment: Mapping[str, str], pairs: Sequence[str]
+) -> _Starts:
+    """Read the settings as broker/main.py does. Raises ConfigError or StorageError."""
+    static = static_layer(config, environment, pairs)
+    directories = resolve_broker([without_own(static)]).config.data_directories
+    with suppress(StorageError):  # a directory that cannot be read is a finding of its own
+        static = with_node_id(RehearsalFiles(), Path(directories[0]) / META, static)
+    resolved = resolve_broker([without_own(static)])
+    count = resolve_apart(WorkersConfig, [static]).odradek_workers
+    layers = [static]
+    if count > 1 or has_had_workers(directories):
+        layers = layers_of_workers(static, count)
+    return _Starts(static, resolved, layers)
+
+
+def _check_settings(starts: _Starts) -> Iterator[Finding]:
+    for warning in starts.resolved.warnings:
         yield Finding(WARNING, "settings", warning, "correct it, or remove it")
-    for warning in open_secret_files(static):
+    for warning in open_secret_files(starts.static):
         problem, _, advice = warning.rpartition(": ")
         yield Finding(WARNING, "secrets", problem, advice)
-    count = sum(one.source is Source.STATIC_BROKER for one in resolved.entries.values())
+    entries = starts.resolved.entries.values()
+    count = sum(one.source is Source.STATIC_BROKER for one in entries)
     yield Finding(OK, "settings", f"{count} are set, the others have their defaults")
-    where = url or _own_url(resolved.config, resolve_apart(HttpConfig, [static]))
-    health = ask_health(where) if where else Health()
-    yield from check_directories(resolved.config, is_running=health.is_odradek)
-    for endpoint in endpoints:
-        yield check_port(endpoint.name, endpoint.host, endpoint.port, health)
-    if resolved.config.metrics_address is not None:
-        yield check_port("metrics", *resolved.config.metrics_address, health)
-    if health.is_odradek or url is not None:
-        yield from check_broker(where, health)
 
 
 def _own_url(config: BrokerConfig, http: HttpConfig) -> str:

@@ -10,7 +10,9 @@ from typing import TypeVar, cast
 import click
 
 from odradek.cli.answers import HistoryAnswer, PlanAnswer, RunAnswer, WhyAnswer
+from odradek.cli.arguments import partition_option
 from odradek.cli.ask import ANSWER_TIMEOUT_S, answer_or_exit, token_option, url_option
+from odradek.cli.completion import complete_topics
 from odradek.cli.verify import verify
 from odradek.cli.words import printable_answer
 
@@ -36,8 +38,8 @@ def cleaner() -> None:
 
 
 @cleaner.command()
-@click.argument("topic", required=False)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@partition_option("Only this partition.")
 @click.option(
     "--exact/--estimate",
     default=None,
@@ -64,7 +66,7 @@ def plan(
 
 
 @cleaner.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(min=0))
 @_asking
 def why(topic: str, partition: int, url: str, as_json: bool) -> None:
@@ -83,8 +85,8 @@ def why(topic: str, partition: int, url: str, as_json: bool) -> None:
 
 
 @cleaner.command()
-@click.argument("topic")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.argument("topic", shell_complete=complete_topics)
+@partition_option("Only this partition.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the result.")
 @_asking
 @token_option
@@ -117,7 +119,7 @@ def run(
 
 
 @cleaner.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(min=0))
 @_asking
 def history(topic: str, partition: int, url: str, as_json: bool) -> None:

@@ -40,11 +40,12 @@ def _show_all(console: Console, plans: Sequence[Plan], answer: PlanAnswer) -> No
         console.print(f"There is nothing to clean in {words.count(rest, 'compacted log')}.")
         return
     table = new_table()
-    table.add_column("Log", overflow="fold")
+    table.add_column("Log", no_wrap=True)
     table.add_column("When")
     for title in ("Ratio", "Clean", "Dirty", "Held back"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("Gives back" if answer["is_exact"] else "Reads", justify="right")
+    gain = "Gives back" if answer["is_exact"] else "Reads"
+    table.add_column(gain, justify="right", no_wrap=True)
     for one in plans:
         table.add_row(
             Text(f"{one['topic']}-{one['partition']}"),

@@ -51,7 +51,7 @@ def show_history(answer: HistoryAnswer) -> None:
     table.add_column("Ended")
     table.add_column("Because")
     for title in ("Clean up to", "Before", "After", "Records gone", "Took"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for one in runs:
         table.add_row(*_row(one, now_ms), style=None if one["outcome"] == "CLEANED" else "red")
     print_table(console, table)
@@ -98,7 +98,7 @@ def _requests(runs: Sequence[Run], now_ms: int) -> Table:
     table = new_table()
     table.add_column("Ended")
     for title in ("PUTs", "Sent", "GETs", "Received", "Costs"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for one in runs:
         store = one["result"].get("store") if one["outcome"] == "CLEANED" else None
         if store is not None:

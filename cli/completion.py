@@ -1,16 +1,18 @@
-"""odradek completion: the script that completes commands in a shell, and names from a broker."""
+"""odradek completion: the script that completes commands and settings, and a broker's names."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
     from odradek.cli.client import Admin
+    from odradek.cli.place import Place
 
 _VARIABLE = "_ODRADEK_COMPLETE"
 # After a longer wait the user would rather type the name.
@@ -20,7 +22,7 @@ _TIMEOUT_S = 0.5
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands, topics and groups in a shell.
+    """Print the script that completes commands, topics, groups and settings in a shell.
 
     For bash, put this into ~/.bashrc: eval "$(odradek completion bash)"
 
@@ -43,7 +45,7 @@ def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a topic by asking the broker; return nothing without a broker."""
-    return _complete(context, incomplete, lambda admin: admin.topics)
+    return _complete(context, parameter, incomplete, lambda admin: admin.topics)
 
 
 def complete_groups(
@@ -55,26 +57,79 @@ def complete_groups(
         found = admin.client.list_consumer_groups(request_timeout=_TIMEOUT_S)
         return [one.group_id for one in found.result(_TIMEOUT_S).valid]
 
-    return _complete(context, incomplete, group_ids)
+    return _complete(context, parameter, incomplete, group_ids)
+
+
+def complete_configs(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a setting, without a broker."""
+    equals = "" if parameter.metavar == "KEY" else "="
+    return [
+        CompletionItem(name + equals)
+        for name in sorted(_settings(context, parameter))
+        if name.startswith(incomplete)
+    ]
+
+
+def _settings(context: click.Context, parameter: click.Parameter) -> Collection[str]:
+    """Return the names of the settings that an option takes."""
+    from odradek.config.effective import BROKER_OPTION, SETTABLE_OPTION, TOPIC_OPTION
+    from odradek.config.group import GROUP_OPTION
+
+    owners: dict[str, Collection[str]] = {
+        "topic": TOPIC_OPTION, "broker": SETTABLE_OPTION, "group": GROUP_OPTION
+    }  # fmt: skip
+    if owners.keys() <= {one.name for one in context.command.params}:
+        named = [one for one in owners if context.params.get(one) is not None]
+        return {name for one in named or owners for name in owners[one]}
+    return BROKER_OPTION if "--set" in parameter.opts else TOPIC_OPTION
 
 
 def _complete(
-    context: click.Context, incomplete: str, names: Callable[[Admin], Iterable[str]]
+    context: click.Context,
+    parameter: click.Parameter,
+    incomplete: str,
+    names: Callable[[Admin], Iterable[str]],
 ) -> list[CompletionItem]:
     # No error may print a message into the middle of the shell's line.
     with contextlib.suppress(Exception):
-        from odradek.cli.client import Connection
         from odradek.cli.place import find_place
 
         given = context.params
         named = given.get("bootstrap_servers")
         place = find_place(named, given.get("pairs") or (), given.get("client_config"))
-        admin = Connection(place.properties, connect_timeout_s=_TIMEOUT_S).admin()
-        taken = given.get(next((k for k in ("names", "groups") if k in given), "")) or ()
+        url = _url(context, place)
+        found = _topics_at(url) if url else names(_admin(place))
+        taken = given.get(parameter.name or "")
+        taken = taken if isinstance(taken, tuple | list) else ()
         return [
             CompletionItem(name)
-            for name in sorted(names(admin))
+            for name in sorted(found)
             # A name with line ends would become several; others cannot be seen.
             if name.isprintable() and name.startswith(incomplete) and name not in taken
         ]
     return []
+
+
+def _admin(place: Place) -> Admin:
+    from odradek.cli.client import Connection
+
+    return Connection(place.properties, connect_timeout_s=_TIMEOUT_S).admin()
+
+
+def _url(context: click.Context, place: Place) -> str | None:
+    """Return the URL that a command asks over HTTP, None where it names brokers."""
+    from odradek.cli.place import DEFAULT_URL, URL_ENVIRONMENT
+
+    if "url" not in {one.name for one in context.command.params}:
+        return None
+    own = context.params.get("url") or place.url
+    return own or (None if place.is_named else os.environ.get(URL_ENVIRONMENT, DEFAULT_URL))
+
+
+def _topics_at(url: str) -> list[str]:
+    from odradek.cli.ask import ask_with_token
+
+    answer = cast(dict[str, Any], ask_with_token(url, "/api/topics", {}, timeout_s=_TIMEOUT_S))
+    return [one["name"] for one in answer["topics"]]

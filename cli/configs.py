@@ -10,7 +10,7 @@ import click
 from odradek.cli.answer import print_json
 from odradek.cli.arguments import Name, pairs_option
 from odradek.cli.client import Admin, Connection, broker_options, json_option
-from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.completion import complete_configs, complete_groups, complete_topics
 from odradek.cli.settings import (
     Changes,
     Setting,
@@ -98,12 +98,15 @@ def describe(
 
 @configs.command()
 @_of_options
-@pairs_option("--set", "configs", help="Set a setting to a value.")
+@pairs_option(
+    "--set", "configs", help="Set a setting to a value.", shell_complete=complete_configs
+)
 @click.option(
     "--delete",
     "deleted",
     multiple=True,
     metavar="KEY",
+    shell_complete=complete_configs,
     help="Delete a setting: its value comes from the broker or the default again.",
 )
 @json_option

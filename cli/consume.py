@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.arguments import Name
+from odradek.cli.arguments import Name, partitions_option
 from odradek.cli.client import Connection, broker_options
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.positions import BEGINNING, END, Kind, Position, PositionType, resolve
@@ -46,13 +46,7 @@ from odradek.cli.refusals import CommandError
     "--count", "count_max", type=click.IntRange(1), help="Stop after this number of records."
 )
 @click.option("--follow", is_flag=True, help="Wait for new records; this is the default.")
-@click.option(
-    "--partition",
-    "numbers",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Read only this partition; may be repeated.",
-)
+@partitions_option("Read")
 @click.option(
     "--group",
     type=Name(),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from odradek.cli.completion import complete_configs
 from odradek.cli.place import DEFAULT_URL
 from odradek.config.printable import printable
 
@@ -23,7 +24,12 @@ _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
     help="The server.properties file of the broker.",
 )
 @click.option(
-    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting, as for serve."
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_configs,
+    help="A setting, as for serve.",
 )
 @click.option(
     "--url",

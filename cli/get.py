@@ -10,13 +10,15 @@ from typing import Any, cast
 
 import click
 
+from odradek.cli.arguments import partition_option
 from odradek.cli.ask import answer_or_exit, url_option
+from odradek.cli.completion import complete_topics
 from odradek.cli.words import cut_text, key_text, time_text
 from odradek.config.printable import printable
 
 
 @click.command("get")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("key")
 @click.option(
     "--key-format",
@@ -33,7 +35,7 @@ from odradek.config.printable import printable
     show_default=True,
     help="The format of the printed value.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Search only this partition.")
+@partition_option("Search only this partition.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
+from odradek.cli.arguments import Name, partitions_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_groups, complete_topics
-from odradek.cli.positions import END, Partition, Position, PositionType, resolve
+from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
 from odradek.cli.refusals import Act, CommandError, did_you_mean, refused
 from odradek.cli.words import count
 from odradek.config.printable import printable
@@ -27,6 +27,10 @@ _NO_COORDINATOR_YET = (
     "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
 )  # fmt: skip
 _BACKOFF_S = 0.1
+_UNCOMMITTED = (
+    "* There no offset is committed: the lag is that of a consumer with "
+    "auto.offset.reset=earliest; with latest it would be 0."
+)
 
 _groups_argument = click.argument(
     "names",
@@ -75,7 +79,9 @@ def list_groups(as_json: bool, connection: Connection) -> None:
 def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> None:
     """Show a group's members, their partitions, and the lag.
 
-    The lag is the number of offsets from the committed offset to the end of the partition.
+    The lag is the number of offsets from the committed offset to the end of the partition. A
+    partition of the group's topics without a commit has a mark: its lag is that of a consumer
+    that begins at the earliest offset, since brokers do not know auto.offset.reset.
 
     Example: odradek groups describe billing
     """
@@ -129,13 +135,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     type=Name(),
     shell_complete=complete_topics,
 )
-@click.option(
-    "--partition",
-    "numbers",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Move only the offset of this partition; may be repeated.",
-)
+@partitions_option("Move")
 @click.option(
     "--to",
     "position",
@@ -264,23 +264,40 @@ def _lags(
         for one in member["partitions"]
     }
     committed = _committed(admin, name)
-    wanted = sorted({*owners, *committed})
-    asked: dict[str, list[int]] = {}
-    for topic, number in wanted:
-        if topic in admin.topics and number in admin.topics[topic].partitions:
-            asked.setdefault(topic, []).append(number)
+    # All partitions of a topic: those without a commit have records for the group, too.
+    asked = {
+        topic: sorted(admin.topics[topic].partitions)
+        for topic in {topic for topic, _ in (*owners, *committed)}
+        if topic in admin.topics
+    }
     ends = resolve(admin, asked, END)
+    uncommitted = {
+        topic: numbers
+        for topic, every in asked.items()
+        if (numbers := [one for one in every if (topic, one) not in committed])
+    }
+    starts = resolve(admin, uncommitted, BEGINNING) if uncommitted else {}
     return [
         {
             "topic": one[0],
             "partition": one[1],
             "committed_offset": committed.get(one),
             "end_offset": ends.get(one),
-            "lag": ends[one] - committed[one] if one in committed and one in ends else None,
+            **_lag(committed.get(one), starts.get(one), ends.get(one)),
             "member": owners.get(one),
         }
-        for one in wanted
+        for one in sorted({*owners, *committed, *ends})
     ]
+
+
+def _lag(committed: int | None, start: int | None, end: int | None) -> dict[str, object]:
+    """Return the lag, and where it is counted from; both are None for a topic that is gone."""
+    if end is None:
+        return {"lag": None, "lag_from": None}
+    if committed is not None:
+        return {"lag": end - committed, "lag_from": "commit"}
+    assert start is not None, "it was asked for where nothing is committed"
+    return {"lag": end - start, "lag_from": "earliest"}
 
 
 def _committed(admin: Admin, name: str) -> dict[Partition, int]:
@@ -324,7 +341,9 @@ def _show(one: dict[str, Any]) -> None:
     click.echo(printable(line))
     if one["offsets"]:
         columns = ["Topic", "Partition>", "Committed>", "End>", "Lag>", "Member"]
-        print_rows(columns, [tuple(row.values()) for row in one["offsets"]])
+        print_rows(columns, [_offsets_row(row) for row in one["offsets"]])
+        if any(row["lag_from"] == "earliest" for row in one["offsets"]):
+            click.echo(_UNCOMMITTED)
     else:
         click.echo("It has committed no offsets.")
     if one["members"]:
@@ -333,6 +352,12 @@ def _show(one: dict[str, Any]) -> None:
             ["Member", "Client", "Host", "Partitions>"],
             [(m["member"], m["client"], m["host"], len(m["partitions"])) for m in one["members"]],
         )
+
+
+def _offsets_row(row: dict[str, Any]) -> tuple[object, ...]:
+    lag = f"{row['lag']:,}*" if row["lag_from"] == "earliest" else row["lag"]
+    names = ("topic", "partition", "committed_offset", "end_offset")
+    return *(row[name] for name in names), lag, row["member"]
 
 
 def _state_text(state: str) -> str:

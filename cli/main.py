@@ -12,6 +12,7 @@ import click
 
 from odradek.cli import VERSION
 from odradek.cli.arguments import SERVERS_NAMES
+from odradek.cli.completion import complete_configs
 from odradek.cli.one_line import OneLineGroup
 
 # The module and attribute of each command, and the first sentence of its help.
@@ -27,7 +28,7 @@ _COMMANDS = {
     ),
     "completion": (
         "odradek.cli.completion:completion",
-        "Print the script that completes commands, topics and groups in a shell.",
+        "Print the script that completes commands, topics, groups and settings in a shell.",
     ),
     "configs": (
         "odradek.cli.configs:configs",
@@ -88,7 +89,12 @@ def main(bootstrap_servers: str | None, profile: str | None) -> None:
     help="A server.properties file, as Kafka reads it.",
 )
 @click.option(
-    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting; wins over the file."
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_configs,
+    help="A setting; wins over the file.",
 )
 @click.option(
     "--workers",
@@ -206,11 +212,16 @@ def _job(name: str, purpose: str) -> None:
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run_job(arguments: tuple[str, ...]) -> None:
+        module_name = f"odradek.pipeline.{name}"
         try:
-            module = importlib.import_module(f"odradek.pipeline.{name}")
+            module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name not in ("pyspark", "py4j"):
+            from odradek.cli.without_spark import PACKAGES, import_for_help
+
+            if (error.name or "").partition(".")[0] not in PACKAGES:
                 raise
+            if "--help" in arguments:
+                sys.exit(import_for_help(module_name).main(["--help"]))
             click.echo("odradek: PySpark is missing: pip install 'odradek[pipeline]'", err=True)
             sys.exit(1)
         sys.exit(module.main(list(arguments)))

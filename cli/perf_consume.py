@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
 from odradek.cli.client import Connection, broker_options, json_option
-from odradek.cli.completion import complete_topics
 from odradek.cli.perf_figures import LiveLine, Workers, print_pairs, rate_rows, rates
+from odradek.cli.perf_produce import RECORDS_DEFAULT, fill
+from odradek.cli.perf_scratch import Place, topic_options
 from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
 from odradek.cli.reading import is_passing
 from odradek.cli.refusals import Act, refused
@@ -36,7 +36,7 @@ class Received:
 
 
 @click.command()
-@click.argument("topic", type=Name(), shell_complete=complete_topics)
+@topic_options
 @click.option("--records", type=click.IntRange(1), help="Stop after this number of "
               "records; several consumers may read a few thousand more.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0, min_open=True),
@@ -49,7 +49,7 @@ class Received:
 @json_option
 @broker_options
 def consume(
-    topic: str,
+    place: Place,
     records: int | None,
     seconds: float | None,
     start: Position,
@@ -59,42 +59,46 @@ def consume(
 ) -> None:
     """Read a topic at full speed.
 
-    It stops at the end that the topic had at the start, or earlier.
+    It stops at the end that the topic had at the start, or earlier. A topic that is created for
+    the measurement is filled before it, with --records of 100 bytes or 100,000.
 
-    Example: odradek perf consume prices
+    Example: odradek perf consume --topic prices
     """
     admin = connection.admin()
-    known = {topic: sorted(admin.require_topic(topic, for_records=True).partitions)}
-    starts, stops = resolve(admin, known, start), resolve(admin, known, END)
-    todo = {one: (at, stops[one]) for one, at in starts.items() if at < stops[one]}
-    shares = [dict(list(todo.items())[at::consumers]) for at in range(consumers)]
-    received = [Received() for _ in shares]
+    with place.topic(admin) as topic:
+        if place.name is None:
+            fill(connection, topic, records or RECORDS_DEFAULT)
+        known = {topic: sorted(admin.require_topic(topic, for_records=True).partitions)}
+        starts, stops = resolve(admin, known, start), resolve(admin, known, END)
+        todo = {one: (at, stops[one]) for one, at in starts.items() if at < stops[one]}
+        shares = [dict(list(todo.items())[at::consumers]) for at in range(consumers)]
+        received = [Received() for _ in shares]
 
-    def wanted() -> int:
-        left = _BATCH_COUNT if records is None else records - sum(r.records for r in received)
-        return min(left, _BATCH_COUNT)
+        def wanted() -> int:
+            left = _BATCH_COUNT if records is None else records - sum(r.records for r in received)
+            return min(left, _BATCH_COUNT)
 
-    readings = [
-        _Receiving(connection, share, one, wanted)
-        for share, one in zip(shares, received, strict=True)
-        if share
-    ]
-    workers = Workers([one.run for one in readings])
-    started_s = time.monotonic()
-    interrupted = False
-    with LiveLine("consuming", records or sum(end - at for at, end in todo.values())) as line:
+        readings = [
+            _Receiving(connection, share, one, wanted)
+            for share, one in zip(shares, received, strict=True)
+            if share
+        ]
+        workers = Workers([one.run for one in readings])
+        started_s = time.monotonic()
+        interrupted = False
+        with LiveLine("consuming", records or sum(end - at for at, end in todo.values())) as line:
 
-        def tick() -> None:
-            if seconds is not None and time.monotonic() - started_s >= seconds:
-                workers.stop.set()
-            line.show(sum(r.records for r in received), sum(r.size_bytes for r in received))
+            def tick() -> None:
+                if seconds is not None and time.monotonic() - started_s >= seconds:
+                    workers.stop.set()
+                line.show(sum(r.records for r in received), sum(r.size_bytes for r in received))
 
-        try:
-            workers.wait(tick)
-        except KeyboardInterrupt:
-            interrupted = True
-        span_s = time.monotonic() - started_s
-    found = _document(topic, received, started_s, span_s)
+            try:
+                workers.wait(tick)
+            except KeyboardInterrupt:
+                interrupted = True
+            span_s = time.monotonic() - started_s
+        found = _document(topic, received, started_s, span_s)
     if as_json:
         print_json(found)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,9 +12,7 @@ import click
 import numpy as np
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
 from odradek.cli.client import Connection, broker_options, json_option
-from odradek.cli.completion import complete_topics
 from odradek.cli.perf_figures import (
     Latencies,
     LiveLine,
@@ -25,6 +23,7 @@ from odradek.cli.perf_figures import (
     rates,
 )
 from odradek.cli.perf_load import Distribution, DistributionType, Load, Records
+from odradek.cli.perf_scratch import Place, topic_options
 from odradek.cli.produce import ACKS, CODECS, PARTITIONER
 from odradek.cli.refusals import CommandError, explain
 from odradek.dataclass import dataclass
@@ -90,7 +89,7 @@ class Sent:
 
 
 @click.command()
-@click.argument("topic", type=Name(), shell_complete=complete_topics)
+@topic_options
 @click.option("--records", type=click.IntRange(1), help="The number of records. [default: "
               f"{RECORDS_DEFAULT:,} unless --seconds is given]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(0, 10_000_000), default=100,
@@ -107,7 +106,7 @@ class Sent:
 @json_option
 @broker_options
 def produce(
-    topic: str,
+    place: Place,
     records: int | None,
     seconds: float | None,
     size_bytes: int,
@@ -124,11 +123,10 @@ def produce(
     Latency is the time from the call that sends a record to the broker's answer, including
     linger.
 
-    Example: odradek perf produce prices --records 20000 --keys 1000 --distribution zipf:1.1
+    Example: odradek perf produce --records 20000 --keys 1000 --distribution zipf:1.1
     """
     load = Load(keys, distribution, size_bytes, tombstones)
     load.require_drawable()
-    connection.admin().require_topic(topic, for_records=True)
     linger_ms = 5.0 if how["linger_ms"] is None else how["linger_ms"]
     more: dict[str, object] = {"queue.buffering.max.messages": _QUEUE_RECORDS}
     if how["batch_size"]:
@@ -138,27 +136,25 @@ def produce(
     count, rate = how["producers"], how["rate"]
     shares = [None if total is None else (total + at) // count for at in range(count)]
     seeds = np.random.SeedSequence(seed).spawn(count)
-    sent = [Sent() for _ in range(count)]
-    sending = [
-        _Sending(connection.producer(properties), topic, Records(load, seeds[at]), shares[at],
-                 seconds, rate / count if rate else None, sent[at])
-        for at in range(count)
-    ]  # fmt: skip
-    span_s, latencies, interrupted = _measure(sending, total)
-    found = _document(topic, sent, span_s, latencies, seed)
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
-    if found["refused"]:
-        error = next(one.first_error for one in sent if one.first_error is not None)
-        why = explain(error, f"WRITE on topic {topic}", connection.reason)
-        raise CommandError(f"{found['refused']:,} records were not delivered: {why}")
-    if interrupted:
-        raise KeyboardInterrupt
+    with place.topic(connection.admin()) as topic:
+        sent = [Sent() for _ in range(count)]
+        sending = [
+            Sending(connection.producer(properties), topic, Records(load, seeds[at]), shares[at],
+                     seconds, rate / count if rate else None, sent[at])
+            for at in range(count)
+        ]  # fmt: skip
+        span_s, latencies, interrupted = _measure(sending, total)
+        found = _document(topic, sent, span_s, latencies, seed)
+        if as_json:
+            print_json(found)
+        else:
+            _show(found)
+        _require_all(found["refused"], sent, topic, connection)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
-class _Sending:
+class Sending:
     """One producer's share of the records."""
 
     def __init__(
@@ -223,7 +219,29 @@ class _Sending:
             sent.first_error = error
 
 
-def _measure(sending: list[_Sending], total: int | None) -> tuple[float, Latencies, bool]:
+def fill(connection: Connection, topic: str, count: int) -> None:
+    """Send a number of records with random keys. Raises CommandError when some are refused."""
+    more = {"queue.buffering.max.messages": _QUEUE_RECORDS}
+    producer = connection.producer(producer_properties("all", "none", 5.0, **more))
+    load, sent = Load(10_000, Distribution("uniform"), 100), Sent()
+    made = Records(load, np.random.SeedSequence(0))
+    Sending(producer, topic, made, count, None, None, sent).run(threading.Event())
+    _require_all(sent.refused, [sent], topic, connection)
+
+
+def _require_all(
+    refused: int, sent: Sequence[Sent], topic: str, connection: Connection
+) -> None:
+    """Raise CommandError unless all records were delivered."""
+    if refused:
+        error = next((one.first_error for one in sent if one.first_error is not None), None)
+        why = "there was no answer in time"
+        if error is not None:
+            why = explain(error, f"WRITE on topic {topic}", connection.reason)
+        raise CommandError(f"{refused:,} records were not delivered: {why}")
+
+
+def _measure(sending: list[Sending], total: int | None) -> tuple[float, Latencies, bool]:
     """Run all producers; return the seconds taken, the latencies, and whether Ctrl-C ended it."""
     latencies = Latencies()
     workers = Workers([one.run for one in sending])

@@ -13,9 +13,7 @@ import click
 import numpy as np
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
 from odradek.cli.client import Connection, broker_options, json_option
-from odradek.cli.completion import complete_topics
 from odradek.cli.perf_figures import (
     Latencies,
     LiveLine,
@@ -27,19 +25,23 @@ from odradek.cli.perf_figures import (
 )
 from odradek.cli.perf_load import Distribution, Load, Records
 from odradek.cli.perf_produce import producer_options, producer_properties
+from odradek.cli.perf_scratch import Place, topic_options
 from odradek.cli.positions import END, Partition, resolve
 from odradek.cli.reading import is_passing
 from odradek.cli.refusals import Act, CommandError, explain, refused
 
 # A value begins with its sender, so that others may write to the topic, its number and its time.
 _STAMP = struct.Struct(">16sqd")
+# The number of the records that are sent before the measurement, one to each partition.
+_FIRST = -1
 _LATE_S = 10.0
+_POLL_S = 0.01
 # Two threads take turns; Python's 5 ms would be most of the measured time.
 _SWITCH_S = 0.0002
 
 
 @click.command()
-@click.argument("topic", type=Name(), shell_complete=complete_topics)
+@topic_options
 @click.option("--records", type=click.IntRange(1), help="The number of records. [default: 10,000 "
               "unless --seconds is given]")  # fmt: skip
 @click.option("--size", "size_bytes", type=click.IntRange(_STAMP.size, 10_000_000), default=100,
@@ -50,7 +52,7 @@ _SWITCH_S = 0.0002
 @json_option
 @broker_options
 def roundtrip(
-    topic: str,
+    place: Place,
     records: int | None,
     seconds: float | None,
     size_bytes: int,
@@ -65,24 +67,27 @@ def roundtrip(
     """Measure how long records take from a producer to a consumer.
 
     Producer and consumer are in this process. Records are sent one at a time, at a rate, and
-    without linger unless --linger-ms is given.
+    without linger unless --linger-ms is given. One record to each partition goes ahead, and is
+    not counted: connections and the producer's id take half a second.
 
-    Example: odradek perf roundtrip prices --records 2000
+    Example: odradek perf roundtrip --records 2000
     """
     load = Load(keys, distribution, size_bytes)
     load.require_drawable()
     admin = connection.admin()
-    known = admin.require_topic(topic, for_records=True)
-    ends = resolve(admin, {topic: sorted(known.partitions)}, END)
     properties = producer_properties(how["acks"], how["compression"], how["linger_ms"] or 0.0)
     total = records if records or seconds else 10_000
-    trip = _Trip(connection, topic, ends, Records(load, np.random.SeedSequence(seed)), properties)
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
-    try:
-        interrupted = trip.measure(total, seconds, rate)
-    finally:
-        sys.setswitchinterval(switch_s)
+    with place.topic(admin) as topic:
+        known = admin.require_topic(topic, for_records=True)
+        ends = resolve(admin, {topic: sorted(known.partitions)}, END)
+        made = Records(load, np.random.SeedSequence(seed))
+        trip = _Trip(connection, topic, ends, made, properties)
+        switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            interrupted = trip.measure(total, seconds, rate)
+        finally:
+            sys.setswitchinterval(switch_s)
     found = {
         "topic": topic,
         **rates(trip.latencies.count, trip.latencies.count * size_bytes, trip.span_s),
@@ -121,9 +126,10 @@ class _Trip:
         self.received = 0
         self.first_s = self.last_s = 0.0
         self.error: str | None = None
-        self.waiting = set(ends)
+        # Partitions that are not fetched yet, and those whose first record has not come back.
+        self.waiting, self.unproved = set(ends), set(ends)
         self.is_sent = threading.Event()
-        self.is_listening = threading.Event()
+        self.is_listening, self.is_proved = threading.Event(), threading.Event()
         self._fresh_s: list[float] = []
 
     @property
@@ -156,6 +162,7 @@ class _Trip:
         try:
             producer.list_topics(timeout=_LATE_S)  # connects before the measurement begins
             self.is_listening.wait(_LATE_S)
+            self._send_ahead(producer, stop)
             started_s = time.monotonic()
             self.first_s = self.last_s = time.perf_counter()
             while not stop.is_set() and (total is None or self.sent < total):
@@ -171,12 +178,31 @@ class _Trip:
         finally:
             self.is_sent.set()
 
-    def _send_one(self, producer: Any) -> None:
+    def _send_ahead(self, producer: Any, stop: threading.Event) -> None:
+        """Send a record to each partition, and wait until the consumer has all of them.
+
+        An idempotent producer of librdkafka asks for its id once a connection is up, which it
+        looks at every 500 ms; records wait for that, and for connections to the leaders.
+        """
+        for _, partition in sorted(self.unproved):
+            key, value = self._make(_FIRST)
+            producer.produce(self.topic, value, key, partition, on_delivery=self._note)
+            producer.poll(0)
+        end_s = time.monotonic() + _LATE_S
+        while not (stop.is_set() or self.error or self.is_proved.is_set()):
+            producer.poll(_POLL_S)
+            if time.monotonic() > end_s:
+                break
+
+    def _make(self, number: int) -> tuple[bytes | None, bytes]:
         ((key, value),) = self.records.make(1)
-        rest = (value or b"")[_STAMP.size :]
-        stamp = _STAMP.pack(self.sender, self.sent, time.perf_counter())
+        stamp = _STAMP.pack(self.sender, number, time.perf_counter())
+        return key, stamp + (value or b"")[_STAMP.size :]
+
+    def _send_one(self, producer: Any) -> None:
+        key, value = self._make(self.sent)
         try:
-            producer.produce(self.topic, stamp + rest, key, on_delivery=self._note)
+            producer.produce(self.topic, value, key, on_delivery=self._note)
         except BufferError:
             producer.poll(0.01)
             return
@@ -230,8 +256,12 @@ class _Trip:
             return
         value = message.value() or b""
         if len(value) >= _STAMP.size:
-            sender, _, sent_s = _STAMP.unpack_from(value)
-            if sender == self.sender:
+            sender, number, sent_s = _STAMP.unpack_from(value)
+            if sender == self.sender and number == _FIRST:
+                self.unproved.discard((message.topic(), message.partition()))
+                if not self.unproved:
+                    self.is_proved.set()
+            elif sender == self.sender:
                 self._fresh_s.append(now_s - sent_s)
                 self.received += 1
                 self.last_s = now_s

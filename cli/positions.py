@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.client import REQUEST_TIMEOUT_S
-from odradek.cli.refusals import Act
+from odradek.cli.refusals import Act, CommandError
 from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ Partition = tuple[str, int]
 _FORMS = (
     "beginning, end, an offset (42), the last few (-10), a time (@2026-11-22T10:00:00Z, @MS)"
 )
+_BETWEEN_LEADERS = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
+# Longer than an election takes; a partition whose brokers are down is reported then.
+_ELECTION_S, _PAUSE_S = 5.0, 0.05
 
 
 class Kind(Enum):
@@ -108,6 +112,23 @@ def resolve(
 def _ask(
     admin: Admin, wanted: list[Partition], position: Position, is_committed: bool
 ) -> dict[Partition, int]:
+    """Request offsets, again while a partition is between two leaders.
+
+    A new topic of Kafka is known some time before its leaders know that they lead.
+    """
+    deadline_s = time.monotonic() + _ELECTION_S
+    while True:
+        try:
+            return _ask_once(admin, wanted, position, is_committed)
+        except CommandError as error:
+            if not _is_passing(error) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _ask_once(
+    admin: Admin, wanted: list[Partition], position: Position, is_committed: bool
+) -> dict[Partition, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
@@ -130,3 +151,10 @@ def _ask(
         act = Act(f"find offsets of {topic}-{number}", f"DESCRIBE on topic {topic}")
         found[topic, number] = admin.wait(future, act).offset
     return found
+
+
+def _is_passing(error: CommandError) -> bool:
+    from confluent_kafka import KafkaException
+
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].name() in _BETWEEN_LEADERS

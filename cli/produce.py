@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, Pair
+from odradek.cli.arguments import Name, Pair, partition_option
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.records import Headers, Line, LineError, read_json, split_line
@@ -83,11 +83,7 @@ class Deliveries:
 @click.option(
     "--null-value", metavar="TEXT", help="The text that stands for null; as a value, a tombstone."
 )
-@click.option(
-    "--partition",
-    type=click.IntRange(0),
-    help="The partition to write to. By default the key decides, as in Java clients.",
-)
+@partition_option("The partition to write to. By default the key decides, as in Java clients.")
 @click.option(
     "--acks",
     type=click.Choice(ACKS),

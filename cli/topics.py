@@ -11,7 +11,7 @@ import click
 from odradek.cli.answer import print_json
 from odradek.cli.arguments import Name, pairs_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from odradek.cli.completion import complete_topics
+from odradek.cli.completion import complete_configs, complete_topics
 from odradek.cli.refusals import Act, CommandError
 from odradek.cli.settings import (
     Changes,
@@ -146,7 +146,9 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
     show_default=True,
     help="The number of replicas of each partition.",
 )
-@pairs_option("--config", "configs", help="A setting of the topic.")
+@pairs_option(
+    "--config", "configs", help="A setting of the topic.", shell_complete=complete_configs
+)
 @click.option("--compact", is_flag=True, help="The same as --config cleanup.policy=compact.")
 @click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists already.")
 @json_option
@@ -177,7 +179,7 @@ def create(
         NewTopic(name, partitions or -1, replication_factor, config=settings) for name in missing
     ]
     futures = admin.client.create_topics(made, request_timeout=REQUEST_TIMEOUT_S) if made else {}
-    _wait_until_known(admin, [name for name, one in futures.items() if not one.exception()])
+    wait_until_known(admin, [name for name, one in futures.items() if not one.exception()])
     _report(
         admin,
         [(name, futures.get(name), Act(f"create topic {name}", f"CREATE on topic {name}"))
@@ -187,13 +189,19 @@ def create(
     )  # fmt: skip
 
 
-def _wait_until_known(admin: Admin, names: Sequence[str]) -> None:
-    """Wait until a broker lists new topics, so that the next command finds them.
+def wait_until_known(
+    admin: Admin, names: Sequence[str], *, gone: Sequence[str] = ()
+) -> None:
+    """Wait until a broker lists new topics, and no deleted ones, as the next command finds them.
 
     Kafka's controller answers when they are created; its brokers learn of them a little later.
     """
     deadline = time.monotonic() + _KNOWN_TIMEOUT_S
-    while not all(name in admin.topics for name in names) and time.monotonic() < deadline:
+
+    def is_known() -> bool:
+        return admin.topics.keys() >= set(names) and admin.topics.keys().isdisjoint(gone)
+
+    while not is_known() and time.monotonic() < deadline:
         time.sleep(_KNOWN_CHECK_S)
         admin.connect()
 
@@ -227,12 +235,15 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 @topics.command()
 @click.argument("name", metavar="TOPIC", type=Name(), shell_complete=complete_topics)
-@pairs_option("--config", "configs", help="Set a setting to a value.")
+@pairs_option(
+    "--config", "configs", help="Set a setting to a value.", shell_complete=complete_configs
+)
 @click.option(
     "--delete-config",
     "deleted",
     multiple=True,
     metavar="KEY",
+    shell_complete=complete_configs,
     help="Delete a setting of the topic: the broker's setting applies again.",
 )
 @click.option(

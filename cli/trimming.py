@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
+from odradek.cli.arguments import Name, partitions_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.positions import BEGINNING, Partition, Position, PositionType, resolve
@@ -25,13 +25,7 @@ def records() -> None:
 
 @records.command()
 @click.argument("topic", type=Name(), shell_complete=complete_topics)
-@click.option(
-    "--partition",
-    "numbers",
-    multiple=True,
-    type=click.IntRange(min=0),
-    help="Only this partition; may be repeated.",
-)
+@partitions_option("Delete in")
 @click.option(
     "--before",
     "position",

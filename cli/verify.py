@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import click
 
+from odradek.cli.arguments import partition_option
 from odradek.cli.ask import answer_or_exit, token_option, url_option
+from odradek.cli.completion import complete_topics
 
 
 @click.command("verify")
-@click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
+@click.argument("topic", shell_complete=complete_topics)
+@partition_option("Only this partition.")
 @click.option(
     "--dry-run",
     is_flag=True,

@@ -196,7 +196,7 @@ FOR_TESTS = {
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
 }
-# Libraries call these: logging, urllib, Click and pytest.
+# Libraries call these: logging, urllib, importlib, Click and pytest.
 CALLED_BY_OTHERS = {
     "LazyGroup.format_commands",
     "SegmentsDataSource.streamReader",
@@ -206,6 +206,7 @@ CALLED_BY_OTHERS = {
     "_Http.http_open",
     "_Https.https_open",
     "pytest_addoption",
+    "_StandIns.create_module",
 }
 
 

@@ -97,12 +97,15 @@ class DatabaseEngine(Generic[D]):
             self._database = None
 
 
-def open_engine(url: str) -> Engine:
-    """Return the engine of an address (odradek.catalog.url), not connected yet."""
+def open_engine(url: str, *, only_reads: bool = False) -> Engine:
+    """Return the engine of an address (odradek.catalog.url), not connected yet.
+
+    With `only_reads` the caller uses `read` alone, which leaves a file unchanged.
+    """
     if urlsplit(url).scheme == "sqlite":
         from odradek.broker.catalog.sqlite_file import SqliteEngine
 
-        return SqliteEngine(Path(urlsplit(url).path))
+        return SqliteEngine(Path(urlsplit(url).path), only_reads=only_reads)
     from odradek.broker.catalog.postgresql import PostgresqlEngine
 
     return PostgresqlEngine(url)

@@ -108,15 +108,20 @@ def _begin(
         statements.fill(metadata)
         note_origin(connection, origin)
         return
+    check_origin(connection, engine.address, origin, path)
+
+
+def check_origin(connection: Connection, address: str, origin: Origin, path: Path) -> None:
+    """Raise MetadataError unless a catalog began with the files of an origin."""
     began = read_origin(connection)
     if began is None or began.host != origin.host:
         raise MetadataError(
-            f"the catalog {engine.address} has the metadata of a cluster already, and {path} "
+            f"the catalog {address} has the metadata of a cluster already, and {path} "
             "that of another: choose an empty database, or other log.dirs"
         )
     if origin.generation > began.generation:
         raise MetadataError(
-            f"{path} has changed since it was moved to the catalog {engine.address}: move the "
+            f"{path} has changed since it was moved to the catalog {address}: move the "
             f"files {DATABASE_NAME}* away to go on with the catalog; or go on with the files, "
             "without odradek.catalog.url or with an empty database"
         )

@@ -94,16 +94,27 @@ def migrate(engine: Engine, connection: Connection) -> None:
     if not engine.has_table(connection, "schema_version"):
         engine.create_tables(connection, "CREATE TABLE schema_version (number INTEGER NOT NULL)")
         connection.execute("INSERT INTO schema_version VALUES (0)")
+    version = read_version(engine, connection)
+    for script in MIGRATIONS[version:]:
+        engine.create_tables(connection, script)
+    if version < len(MIGRATIONS):
+        connection.execute("UPDATE schema_version SET number = ?", (len(MIGRATIONS),))
+
+
+def read_version(engine: Engine, connection: Connection) -> int:
+    """Return the version of the tables, 0 for none.
+
+    Raises MetadataError when a newer release wrote them.
+    """
+    if not engine.has_table(connection, "schema_version"):
+        return 0
     ((version,),) = connection.execute("SELECT number FROM schema_version")
     if version > len(MIGRATIONS):
         raise MetadataError(
             f"the catalog {engine.address} has schema version {version}, written by a newer "
             f"release: this one knows versions up to {len(MIGRATIONS)}"
         )
-    for script in MIGRATIONS[version:]:
-        engine.create_tables(connection, script)
-    if version < len(MIGRATIONS):
-        connection.execute("UPDATE schema_version SET number = ?", (len(MIGRATIONS),))
+    return int(version)
 
 
 def require_current(engine: Engine, connection: Connection) -> None:

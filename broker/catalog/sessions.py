@@ -56,15 +56,18 @@ def close_others(
         is_neighbour = other.host == member.host and not shares_host
         if other.node_id != member.node_id and not is_neighbour:
             continue
-        if other.host != member.host and row.is_live(clock, now_ms):
-            raise MetadataError(
-                f"node.id={member.node_id} is in use by another broker of this catalog, with "
-                f"other log directories ({_shown(other)}): choose another node.id, or stop that "
-                "broker"
-            )
+        _refuse_live(row, member.host, clock, now_ms)
         close_session(connection, engine, row.epoch)
         closed.append(other.node_id)
     return closed
+
+
+def refuse_used_id(connection: Connection, engine: Engine, node_id: int, host: str) -> None:
+    """Raise MetadataError while another host uses a node id."""
+    clock, now_ms = engine.clock(connection)
+    for row in open_rows(connection):
+        if row.member.node_id == node_id:
+            _refuse_live(row, host, clock, now_ms)
 
 
 def open_session(connection: Connection, engine: Engine, member: Member, lease_ms: int) -> int:
@@ -155,6 +158,16 @@ def open_rows(connection: Connection) -> Sequence[Row]:
         " WHERE closed_at_ms IS NULL"
     )
     return [_row(*columns) for columns in rows]
+
+
+def _refuse_live(row: Row, host: str, clock: str, now_ms: int) -> None:
+    other = row.member
+    if other.host != host and row.is_live(clock, now_ms):
+        raise MetadataError(
+            f"node.id={other.node_id} is in use by another broker of this catalog, with "
+            f"other log directories ({_shown(other)}): choose another node.id, or stop that "
+            "broker"
+        )
 
 
 def _row(

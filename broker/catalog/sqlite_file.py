@@ -33,8 +33,9 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
 
     name = "sqlite"
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, only_reads: bool = False) -> None:
+        """With `only_reads` nothing is created or changed, and the file must exist."""
+        self._path, self._only_reads = path, only_reads
         self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "this machine"
 
     @property
@@ -79,6 +80,9 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             return result
 
     def _open(self) -> sqlite3.Connection:
+        if self._only_reads:
+            self._database = self._open_to_read()
+            return self._database
         # The file has credentials; SQLite gives its other files the same permissions. One that is
         # there is not opened: closing it would drop the locks of this process's other connection,
         # and the next broker that stops would take itself for the last, and remove SQLite's log.
@@ -95,6 +99,14 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             raise
         self._database = database
         return database
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        # Without a log beside it nobody has the file open: SQLite would create one to read it.
+        is_open = Path(f"{self._path}-wal").exists()
+        address = f"{self._path.absolute().as_uri()}?{'mode=ro' if is_open else 'immutable=1'}"
+        return sqlite3.connect(
+            address, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+        )
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

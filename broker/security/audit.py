@@ -83,10 +83,7 @@ class AuditFile:
         try:
             self._handler = _PrivateFileHandler(path, encoding="utf-8")
         except OSError as error:
-            raise ConfigError(
-                f"odradek.audit.log: cannot write {path}: {error.strerror}. Choose another file, "
-                "or let the broker write there"
-            ) from error
+            raise refused_file(path, error) from error
         formatters = [one.formatter for one in logging.getLogger().handlers]
         # In the form of the broker's log.
         is_json = any(isinstance(one, JsonFormatter) for one in formatters)
@@ -102,6 +99,14 @@ class AuditFile:
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
         self._handler.close()
+
+
+def refused_file(path: str, cause: OSError) -> ConfigError:
+    """Return the error for a file that cannot be opened."""
+    return ConfigError(
+        f"odradek.audit.log: cannot write {path}: {cause.strerror}. Choose another file, "
+        "or let the broker write there"
+    )
 
 
 class _PrivateFileHandler(WatchedFileHandler):

@@ -28,7 +28,7 @@ class Bucket:
         """Open the store without asking it anything. Raises ObjectStoreError."""
         self._closing = threading.Event()
         self.url = config.odradek_object_store_url or ""
-        opened = open_store(self.url, _store_options(config), os.environ)
+        opened = open_store(self.url, store_options(config), os.environ)
         timeout_ms = config.odradek_object_store_timeout_ms
         self.requests = ObjectRequests(pause_ms=timeout_ms + timeout_ms // 2)
         # Below the repetitions: a bill has each attempt.
@@ -66,8 +66,13 @@ async def open_bucket(config: ObjectStoreConfig) -> Bucket:
             await bucket.close()
             raise
     except ObjectStoreError as error:
-        raise BucketFailure(f"cannot use {URL}: {error}") from error
+        raise refused_bucket(error) from error
     return bucket
+
+
+def refused_bucket(error: ObjectStoreError) -> BucketFailure:
+    """Return the error for a store in which shared topics cannot be."""
+    return BucketFailure(f"cannot use {URL}: {error}")
 
 
 def wal_limits(config: ObjectStoreConfig) -> WalLimits:
@@ -82,7 +87,8 @@ def wal_limits(config: ObjectStoreConfig) -> WalLimits:
     )
 
 
-def _store_options(config: ObjectStoreConfig) -> StoreOptions:
+def store_options(config: ObjectStoreConfig) -> StoreOptions:
+    """Return how to reach the store of some settings."""
     return StoreOptions(
         endpoint=config.odradek_object_store_endpoint or None,
         region=config.odradek_object_store_region or None,

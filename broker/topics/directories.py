@@ -57,12 +57,17 @@ def close_directories(directories: Sequence[LogDirectory]) -> None:
 def refuse_kafkas(fs: FileSystem, paths: Sequence[Path]) -> None:
     """Raise UnknownDirectory for log directories that hold Kafka's metadata."""
     for path in paths:
-        if fs.exists(path / METADATA_DIRECTORY):
-            named = " ".join(map(str, paths))
-            raise UnknownDirectory(
-                f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
-                f"{named}` to serve its topics, or choose another log.dirs"
-            )
+        refuse_kafkas_in(fs, path, paths)
+
+
+def refuse_kafkas_in(fs: FileSystem, path: Path, paths: Sequence[Path]) -> None:
+    """Raise UnknownDirectory if one of several log directories holds Kafka's metadata."""
+    if fs.exists(path / METADATA_DIRECTORY):
+        named = " ".join(map(str, paths))
+        raise UnknownDirectory(
+            f"{path} has the data of Apache Kafka: stop Kafka, and run `odradek adopt "
+            f"{named}` to serve its topics, or choose another log.dirs"
+        )
 
 
 class LogTable:

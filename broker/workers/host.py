@@ -31,6 +31,7 @@ from odradek.broker.topics.directories import open_directories, refuse_kafkas
 from odradek.protocol.wire import encode_uuid
 from odradek.storage.checkpoints import LeftLog, TopicPartition
 from odradek.storage.copied_log import has_moved
+from odradek.storage.directory import LogDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.meta_properties import read_directory_id
 from odradek.storage.shared_directory import (
@@ -44,6 +45,15 @@ logger = logging.getLogger(__name__)
 
 Left = dict[TopicPartition, LeftLog]
 Work = Callable[[Engine, Connection], Iterable[changes.Change]]
+
+
+def refuse_lost_metadata(directories: Iterable[LogDirectory]) -> None:
+    """Raise MetadataError for partitions of which new metadata knows nothing."""
+    if any(one.partitions_at_start for one in directories):
+        raise MetadataError(
+            "the log directories have partitions, and no metadata is left: start once without "
+            "workers and without a catalog, which finds the topics again"
+        )
 
 
 class Host:
@@ -75,11 +85,8 @@ class Host:
 
         self._directories, _ = open_directories(self._fs, self._paths, open_one)
         self._id = read_directory_id(self._fs, self._directories[0].path)
-        if is_new and any(one.partitions_at_start for one in self._directories):
-            raise MetadataError(
-                "the log directories have partitions, and no metadata is left: start once without "
-                "workers and without a catalog, which finds the topics again"
-            )
+        if is_new:
+            refuse_lost_metadata(self._directories)
         left = self._left()
 
         def work(engine: Engine, connection: Connection) -> Sequence[changes.Change]:

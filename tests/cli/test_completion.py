@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from bench.processes import free_port
 from odradek.cli.client import Connection
 from odradek.cli.main import main
+from tests.cli.answering import answering
 from tests.cli.commands import Commands, fresh
 
 SHELLS = ("bash", "zsh", "fish")
@@ -55,6 +56,27 @@ def test_without_a_broker_no_name_is_completed_and_nobody_waits(
     monkeypatch.setattr("odradek.cli.client.Connection", patient)
     assert _completed(f"127.0.0.1:{free_port()}", "consume", "pri") == []
     assert _completed("nonsense", "groups", "describe", "b") == []
+
+
+def test_settings_are_completed_without_a_broker() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    dirty_ratio = ["min.cleanable.dirty.ratio="]
+    assert _completed(nowhere, "topics", "create", "a", "--config", "min.clean") == dirty_ratio
+    deleted = _completed(nowhere, "topics", "alter", "a", "--delete-config", "min.clean")
+    assert deleted == ["min.cleanable.dirty.ratio"]
+    alter = ("configs", "alter")
+    assert _completed(nowhere, *alter, "--topic", "a", "--set", "min.clean") == dirty_ratio
+    broker = _completed(nowhere, *alter, "--broker", "1", "--set", "log.cleaner.th")
+    assert broker == ["log.cleaner.threads="]
+    assert "log.dirs=" not in _completed(nowhere, *alter, "--group", "g", "--set", "")
+    assert "log.dirs=" in _completed(nowhere, "serve", "--set", "log.di")
+
+
+def test_commands_that_speak_http_complete_topics_at_their_url() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    with answering(b'{"topics": [{"name": "prices"}, {"name": "orders"}]}') as url:
+        for words in (("cleaner", "plan"), ("cleaner", "why"), ("cleaner", "verify"), ("get",)):
+            assert _completed(nowhere, *words, "--url", url, "pri") == ["prices"]
 
 
 @pytest.mark.slow

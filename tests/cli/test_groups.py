@@ -81,6 +81,27 @@ def test_a_group_is_listed_and_described_with_its_members(
     assert group not in commands.shown("groups", "list")
 
 
+def test_the_lag_of_a_partition_without_a_commit_counts_from_the_earliest_offset(
+    commands: Commands, topic: str
+) -> None:
+    group = fresh("billing")
+    moved = ("groups", "reset-offsets", group, "--topic", topic, "--to", "3")
+    commands.shown(*moved)
+    assert "*" not in commands.shown("groups", "describe", group)
+    commands.shown("groups", "delete", group, "--yes")
+    commands.shown(*moved, "--partition", "0")
+    commands.shown("records", "delete", topic, "--before", "1", "--partition", "1", "--yes")
+    first, second = _described(commands, group)["offsets"]
+    assert (first["committed_offset"], first["lag"], first["lag_from"]) == (3, 2, "commit")
+    assert (second["committed_offset"], second["lag"], second["lag_from"]) == (None, 4, "earliest")
+    assert second["end_offset"] == 5
+    shown = commands.shown("groups", "describe", group)
+    assert re.search(rf"^{topic} +0 +3 +5 +2 +-$", shown, re.M)
+    assert re.search(rf"^{topic} +1 +- +5 +4\* +-$", shown, re.M)
+    (note,) = [line for line in shown.splitlines() if line.startswith("*")]
+    assert "no offset is committed" in note and "auto.offset.reset" in note
+
+
 def test_a_name_that_would_write_lines_is_a_line(commands: Commands, topic: str) -> None:
     group = fresh("evil\x1b]0;owned\x07\nbilling  stable")
     written = group.replace("\x1b", r"\x1b").replace("\x07", r"\x07").replace("\n", r"\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 
+from odradek.cli.perf_roundtrip import _STAMP
 from tests.cli.commands import Commands, fresh
 from tests.support.waiting import wait_until
 
@@ -66,6 +69,65 @@ def test_all_records_of_a_round_trip_come_back(commands: Commands, topic: str) -
     assert (found["records"], found["missing"]) == (200, 0)
     assert found["latency_ms"]["p50"] > 0
     assert "Round trip" in commands.shown("perf", "roundtrip", topic, "--seconds", "0.3")
+
+
+def test_a_round_trip_begins_once_a_record_of_each_partition_has_come_back(
+    commands: Commands,
+) -> None:
+    topic = fresh("load")
+    commands.shown("topics", "create", topic, "--partitions", "3",
+                   "--config", "message.timestamp.type=LogAppendTime")  # fmt: skip
+    found = commands.document("perf", "roundtrip", "--topic", topic, "--records", "50")
+    assert (found["records"], found["missing"]) == (50, 0)
+    # The times when records were sent, in Unix time, are in their values.
+    offset_s = time.time() - time.perf_counter()
+    first_ms, sent_ms = {}, []
+    for one in _records(commands, topic):
+        value = base64.b64decode(one["value_base64"] or "")
+        _, number, sent_s = _STAMP.unpack_from(value)
+        if number >= 0:
+            sent_ms.append((sent_s + offset_s) * 1000)
+        else:
+            first_ms[one["partition"]] = int(one["timestamp_ms"] or 0)
+    assert len(first_ms) == 3 and len(sent_ms) == 50
+    assert min(sent_ms) >= max(first_ms.values()) - 1  # of a clock in milliseconds
+
+
+@pytest.mark.parametrize("load", ["produce", "consume", "roundtrip"])
+def test_a_load_without_a_topic_has_one_of_its_own_and_deletes_it(
+    load: str, commands: Commands
+) -> None:
+    found = commands.document("perf", load, "--records", "200", "--partitions", "2")
+    assert found["records"] == 200
+    assert found["topic"].startswith("odradek-perf-")
+    assert found["topic"] not in commands.shown("topics", "list")
+
+
+def test_a_topic_is_given_once_and_without_partitions(commands: Commands, topic: str) -> None:
+    for wrong in (("--topic", topic), ("--partitions", "2")):
+        result = commands.run("perf", "produce", topic, *wrong)
+        assert result.exit_code == 2, result.output
+
+
+def test_ctrl_c_deletes_the_topic_that_was_created(commands: Commands) -> None:
+    process = commands.start("perf", "produce", "--seconds", "100", "--rate", "200",
+                             "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def own() -> list[str]:
+        listed = commands.document("topics", "list")["topics"]
+        return [one["topic"] for one in listed if one["topic"].startswith("odradek-perf-")]
+
+    try:
+        (name,) = wait_until(own, "there is a topic")
+        wait_until(lambda: len(_records(commands, name)) >= 20, "there are 20 records")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130 and errors == b""
+    assert json.loads(output)["topic"] == name
+    assert own() == []
 
 
 def test_a_load_that_is_refused_is_reported(commands: Commands) -> None:
