@@ -41,6 +41,7 @@ from odradek.config.replication import ReplicationConfig
 from odradek.config.resolution import Entry, Layer, Resolved, Source, Synonym, defaults_of, resolve
 from odradek.config.sasl import SaslConfig, sasl_listener_problems, sasl_problems
 from odradek.config.share import ShareConfig, share_problems
+from odradek.config.streams import StreamsConfig, streams_problems
 from odradek.config.tls import TlsConfig, tls_problems
 from odradek.config.tokens import TokenConfig, token_problems
 from odradek.config.topic import TopicConfig, check_topic
@@ -60,6 +61,7 @@ _APART: Mapping[type, _Problems] = {
     ConnectionConfig: connection_problems,
     QuotaConfig: quota_problems,
     ShareConfig: share_problems,
+    StreamsConfig: streams_problems,
     HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,
