@@ -65,12 +65,15 @@ class Topology:
 
     def copartitioned(self, subtopology: Subtopology) -> Iterator[Sequence[str]]:
         """Iterate over the groups of topics that need equal numbers of partitions."""
+        read, inner = subtopology.source_topics, subtopology.repartition_source_topics
         for group in subtopology.copartition_groups:
+            # A record of the log may have strange indexes, too: `check` has not seen it.
             yield [
-                *(subtopology.source_topics[at] for at in group.source_topics),
+                *(read[at] for at in group.source_topics if 0 <= at < len(read)),
                 *(
-                    subtopology.repartition_source_topics[at].name
+                    inner[at].name
                     for at in group.repartition_source_topics
+                    if 0 <= at < len(inner)
                 ),
             ]
 
