@@ -29,6 +29,7 @@ from odradek.protocol.messages.streams_group_heartbeat import (
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.live import Client, client, live, on_uvloop, until
 from tests.broker.streams_topologies import counting, stateless, subtopology, topic
+from tests.broker.web import get, request, serving
 
 SETTINGS = {
     "group.streams.initial.rebalance.delay.ms": "0",
@@ -93,6 +94,18 @@ async def test_internal_topics_are_created_and_then_tasks_assigned(tmp_path: Pat
         described = await describe(one)
         assert described.group_state == "Stable"
         assert [len(s.state_changelog_topics) for s in described.topology.subtopologies] == [0, 1]
+
+
+@on_uvloop
+async def test_groups_are_shown_over_http_and_in_the_metrics(tmp_path: Path) -> None:
+    async with serving(tmp_path, SETTINGS) as broker, client(broker) as one:
+        await begin_counting(broker, one)
+        group = await get(broker, "/api/group", group="g")
+        _, metrics = await request(broker, "GET", "/metrics")
+        assert (group["type"], group["state"]) == ("streams", "Stable")
+        assert [member["partitions"] for member in group["members"]] == [4]
+        name = "kafka_server_group_coordinator_metrics_streams_group_count"
+        assert f'{name}{{state="Stable"}} 1.0' in metrics.decode()
 
 
 @on_uvloop
