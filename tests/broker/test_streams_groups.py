@@ -14,20 +14,31 @@ from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.registry import OwnConfigs
 from odradek.broker.groups.share.groups import default_config
 from odradek.broker.groups.state import ClassicGroup
-from odradek.broker.groups.streams import checks, configured, topology
+from odradek.broker.groups.streams import checks, commits, configured, topology
 from odradek.broker.groups.streams.configured import StatusCode, configure
 from odradek.broker.groups.streams.group import StreamsGroup, StreamsState
 from odradek.broker.groups.streams.member import MemberState
 from odradek.broker.groups.streams.topology import Topology, to_stored
 from odradek.broker.groups.streams.turn import StreamsGroupConfig
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from odradek.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     TaskIds,
 )
 from odradek.protocol.messages.streams_group_heartbeat import Topology as Asked
+from odradek.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.broker.consumer_world import ConsumerWorld, Crash, Crashed
-from tests.broker.group_fakes import FakeTopics
+from tests.broker.group_fakes import TOPIC_ID, FakeTopics
 from tests.broker.streams_topologies import counting, stateless, subtopology, topic
 
 AT_ONCE = StreamsGroupConfig(assignment_interval_ms=0, initial_delay_ms=0)
@@ -182,6 +193,99 @@ def test_a_heartbeat_that_is_refused_changes_nothing() -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert len(world.log) == written
     assert group_of(world).members["a"].rack_id is None
+
+
+def committing(member_id: str, epoch: int, partition: int = 0, name: str = "t") -> Any:
+    """Return a commit of an offset."""
+    one = OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=5, committed_metadata=""
+    )
+    topic_id = TOPIC_ID if name == "t" else bytes(16)
+    topics = [OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[one])]
+    return OffsetCommitRequest(
+        group_id="g", member_id=member_id, generation_id_or_member_epoch=epoch, topics=topics
+    )
+
+
+def commit(world: ConsumerWorld, request: Any, version: int = 9) -> int:
+    answer = world.ask("offsets.commit", request, version)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def test_members_commit_at_their_epoch_or_at_that_of_their_tasks() -> None:
+    world = world_of()
+    first = join(world, "a").member_epoch
+    join(world, "b")
+    send(world, "a", first, **owning(0, 1, 2, 3))
+    epoch = send(world, "a", first, **owning(0, 1)).member_epoch
+    assert epoch > first
+    assert commit(world, committing("a", epoch)) == 0
+    assert commit(world, committing("a", first)) == 0
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(world, committing("a", first, 2)) == stale
+    assert commit(world, committing("a", first - 1)) == stale
+    assert commit(world, committing("a", epoch + 1)) == stale
+    assert commit(world, committing("a", first, name="other")) == stale
+    assert commit(world, committing("c", epoch)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(world, committing("", -1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(world, committing("a", epoch), 8) == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("member_id", "behind", "expected"),
+    [
+        ("a", 0, ErrorCode.NONE),
+        ("a", 1, ErrorCode.ILLEGAL_GENERATION),
+        ("a", -1, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", None, ErrorCode.NONE),
+    ],
+)
+def test_members_commit_in_transactions(
+    member_id: str, behind: int | None, expected: ErrorCode
+) -> None:
+    world = world_of()
+    epoch = join(world, "a").member_epoch
+    one = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id="x", group_id="g", producer_id=1, producer_epoch=0,
+        generation_id=-1 if behind is None else epoch - behind, member_id=member_id,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
+    )  # fmt: skip
+    answer = world.ask("offsets.commit_in_transaction", request, 5)
+    assert answer.topics[0].partitions[0].error_code == expected
+
+
+def test_offsets_are_read_by_members_at_their_epoch_and_by_others_without_one() -> None:
+    world = world_of()
+    epoch = join(world, "a").member_epoch
+
+    def problem(member_id: str | None, member_epoch: int) -> ErrorCode:
+        asked = OffsetFetchRequestGroup(
+            group_id="g", member_id=member_id, member_epoch=member_epoch, topics=None
+        )
+        return commits.fetch_problem(group_of(world), asked)
+
+    assert problem(None, -1) is ErrorCode.NONE
+    assert problem("a", epoch) is ErrorCode.NONE
+    assert problem("a", epoch - 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert problem("b", epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_and_empty_groups_expire() -> None:
+    world = world_of()
+    epoch = join(world, "a").member_epoch
+    assert commit(world, committing("a", epoch)) == 0
+    late_ms = world.now_ms + world.config.offsets_retention_ms + 1
+    world.perform(world.shard.offsets.expire(late_ms))
+    assert group_of(world).offsets  # its members read the topic
+    send(world, "a", -1)
+    world.perform(world.shard.offsets.expire(late_ms))
+    assert world.shard.streams.get("g") is None and world.shard.group("g") is None
+    world.restart()
+    assert world.shard.streams.get("g") is None and world.shard.group("g") is None
 
 
 def refused(check: Callable[[], object]) -> ErrorCode:
