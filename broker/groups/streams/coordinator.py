@@ -73,7 +73,7 @@ class StreamsGroupCoordinator:
             return descriptions.refused(group_id, ErrorCode.INVALID_GROUP_ID)
         shard = self._runtime.machine_of(group_id)
         if isinstance(shard, ErrorCode):
-            return descriptions.refused(group_id, shard, shard.sentence)
+            return descriptions.refused(group_id, shard)
         group = shard.streams.get(group_id)
         if group is None:
             message = shard.streams.missing(group_id)
