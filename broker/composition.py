@@ -271,7 +271,7 @@ class Broker:
         self.remote_transactions = made.remote_transactions
         self.groups, self.transactions, self.markers = made.groups, made.transactions, made.markers
         self.share_groups, self.shares = made.share_groups, made.shares
-        self.offsets_log = made.offsets_log
+        self.streams_groups, self.offsets_log = made.streams_groups, made.offsets_log
 
     def new_id(self) -> bytes:
         """Return a random id."""

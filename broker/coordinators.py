@@ -16,9 +16,18 @@ from odradek.broker.coordination.seams import Time
 from odradek.broker.durability.own_appends import Durability
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.coordinator import GroupCoordinator
+from odradek.broker.groups.registry import OwnConfigs
 from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
 from odradek.broker.groups.share.turn import ShareGroupConfig
-from odradek.broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION
+from odradek.broker.groups.streams.coordinator import StreamsGroupCoordinator
+from odradek.broker.groups.streams.creation import InternalTopics
+from odradek.broker.groups.streams.settings import StreamsSettings
+from odradek.broker.metadata.features import (
+    GROUP_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+    TRANSACTION,
+)
 from odradek.broker.metadata.store import ResourceType
 from odradek.broker.shares.shares import Shares
 from odradek.broker.shares.states import Persister
@@ -54,6 +63,7 @@ class Coordinators:
             lambda: broker.config.offsets_topic_num_partitions,
             lambda: Codec(broker.config.offsets_topic_compression_codec),
         )
+        self._streams_settings = StreamsSettings(broker.configs)
         self.groups = self._make_groups()
         self._peers = _peers(broker)
         self.remote_transactions = self._make_remote_transactions()
@@ -73,6 +83,14 @@ class Coordinators:
             self._serves_shares,
         )
         self.share_groups.remote_ends = self._make_remote_ends()
+        self.streams_groups = StreamsGroupCoordinator(
+            self.groups.runtime,
+            self._topics,
+            InternalTopics(broker.topics.create, broker.clock),
+            broker.clock,
+            self._serves_streams,
+            self._streams_settings.of,
+        )
 
         broker.topics.on_leaders_changed.append(self._follow)
 
@@ -97,6 +115,7 @@ class Coordinators:
     async def close(self) -> None:
         """Stop serving: answer all parked requests."""
         self.share_groups.close()
+        self.streams_groups.close()
         await self.transactions.close()
         self.groups.close()
         self.shares.close()
@@ -131,7 +150,7 @@ class Coordinators:
             self._topics,
             self._group_config(),
             time=self._time,
-            share_config=self._share_group_config,
+            own=OwnConfigs(self._share_group_config, self._streams_settings.of),
             matching=self._matching,
         )
         broker.configs.on_changed.append(lambda _: groups.reconfigure(self._group_config()))
@@ -224,6 +243,10 @@ class Coordinators:
 
     def _serves_shares(self) -> bool:
         return SHARE_VERSION in self._broker.features.finalized
+
+    def _serves_streams(self) -> bool:
+        protocols = self._broker.configs.consumers.group_coordinator_rebalance_protocols
+        return "streams" in protocols and STREAMS_VERSION in self._broker.features.finalized
 
     def _share_group_config(self, group_id: str) -> ShareGroupConfig:
         options, own = self._broker.configs.shares, self.shares.settings.of(group_id)

@@ -19,6 +19,7 @@ from odradek.broker.fetch.reading import Unsent
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.groups.coordinator import GroupCoordinator
 from odradek.broker.groups.share.coordinator import ShareGroupCoordinator
+from odradek.broker.groups.streams.coordinator import StreamsGroupCoordinator
 from odradek.broker.metadata.configs import Configs
 from odradek.broker.metadata.features import Features
 from odradek.broker.metadata.members import Brokers
@@ -102,4 +103,5 @@ class Services(Protocol):
     remote_transactions: RemoteTransactions | None
     markers: MarkerWriter
     share_groups: ShareGroupCoordinator
+    streams_groups: StreamsGroupCoordinator
     shares: Shares

@@ -19,6 +19,7 @@ from odradek.config.providers import ProvidersConfig
 from odradek.config.quota import QuotaConfig, quota_problems
 from odradek.config.sasl import SaslConfig, sasl_problems
 from odradek.config.share import ShareConfig, share_problems
+from odradek.config.streams import StreamsConfig, streams_problems
 from odradek.config.tls import TlsConfig, tls_problems
 from odradek.config.tokens import TokenConfig, token_problems
 from odradek.config.workers import WorkersConfig
@@ -32,6 +33,7 @@ APART: Mapping[type, Problems] = {
     ConnectionConfig: connection_problems,
     QuotaConfig: quota_problems,
     ShareConfig: share_problems,
+    StreamsConfig: streams_problems,
     HttpConfig: http_problems,
     AclConfig: acl_problems,
     SaslConfig: sasl_problems,

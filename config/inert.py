@@ -145,28 +145,15 @@ INERT_GROUPS = (
     ),
     _group(
         "Streams groups",
-        "There are no streams groups.",
+        "There is one assignor, and no warm-up tasks, as in Kafka 4.3.",
         """
         group.streams.acceptable.recovery.lag LONG 10000 internal
-        group.streams.assignment.interval.ms INT 1000 cluster-wide
         group.streams.assignor.offload.enable BOOLEAN true internal
         group.streams.assignors LIST sticky
-        group.streams.heartbeat.interval.ms INT 5000
-        group.streams.initial.rebalance.delay.ms INT 3000
-        group.streams.max.assignment.interval.ms INT 15000
-        group.streams.max.heartbeat.interval.ms INT 15000
-        group.streams.max.session.timeout.ms INT 60000
-        group.streams.max.size INT 2147483647
-        group.streams.max.standby.replicas INT 2
         group.streams.max.warmup.replicas INT 20 internal
-        group.streams.min.assignment.interval.ms INT 0
-        group.streams.min.heartbeat.interval.ms INT 5000
-        group.streams.min.session.timeout.ms INT 45000
         group.streams.min.task.offset.interval.ms INT 15000 internal
-        group.streams.num.standby.replicas INT 0
         group.streams.num.warmup.replicas INT 2 internal
         group.streams.rack.aware.assignment.tags LIST ""
-        group.streams.session.timeout.ms INT 45000
         group.streams.task.offset.interval.ms INT 60000 internal
         group.streams.topology.description.plugin.class CLASS -
         """,

@@ -48,7 +48,7 @@ def left_of_groups(groups: GroupCounts) -> Iterator[tuple[str, str]]:
     kept = {
         "consumer": "their offsets are kept, and their members join again",
         "share": "the state of unacknowledged records is left behind",
-        "streams": "their offsets are kept, but Odradek has no streams groups",
+        "streams": "their offsets are kept, and their members join again",
     }
     for kind, note in kept.items():
         names = groups.by_type.get(kind, ())

@@ -40,6 +40,7 @@ _BRIEF = frozenset((
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "ApiVersions", "InitProducerId",
     "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
     "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "ShareFetch", "ShareAcknowledge",
+    "StreamsGroupHeartbeat",
 ))  # fmt: skip
 
 # A client may send each of these to a broker, and the next to another: they are decided by the

@@ -15,11 +15,14 @@ from typing import Protocol
 
 from odradek.broker.coordination.effects import Caller, Effect, Persist, Reply
 from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.consumer import commits as consumer_commits
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.effects import OffsetsStored
 from odradek.broker.groups.offsets import GroupOffsets, TopicPartition
 from odradek.broker.groups.records import CommittedOffset, OffsetRecord
 from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Turn
+from odradek.broker.groups.streams import commits as streams_commits
+from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.orders.java import string_length
 from odradek.config.values import INT64_MAX
 from odradek.protocol.errors import ErrorCode
@@ -47,7 +50,7 @@ _NO_OFFSETS = GroupOffsets()
 _SHORT = 64
 
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | StreamsGroup
 
 
 class OffsetsOwner(Protocol):
@@ -137,6 +140,15 @@ def refused_topic(
     return OffsetCommitResponseTopic(
         name=topic.name, topic_id=topic.topic_id, partitions=partitions
     )
+
+
+def fetch_problem(group: Group | None, request: OffsetFetchRequestGroup) -> ErrorCode:
+    """Return the error that forbids a request to read offsets, NONE without one."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_commits.fetch_problem(group, request)
+    if isinstance(group, StreamsGroup):
+        return streams_commits.fetch_problem(group, request)
+    return ErrorCode.NONE
 
 
 def fetch(
@@ -320,7 +332,7 @@ def _is_of_topic(committed: CommittedOffset | None, topic_id: bytes) -> bool:
 
 def _retention_base(group: Group) -> Callable[[CommittedOffset], int] | None:
     """Return a function for the start of an offset's retention, None if none may expire."""
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         return _committed_at
     if group.protocol_type is None:
         return _committed_at

@@ -19,15 +19,15 @@ from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups import commits, responses, sessions, transactional
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.consumer import checks, descriptions, heartbeats
-from odradek.broker.groups.consumer import commits as consumer_commits
 from odradek.broker.groups.consumer.effects import MatchExpressions
 from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.listing import GroupFilter
 from odradek.broker.groups.modern.subscriptions import check_names
 from odradek.broker.groups.modern.topics import TopicView
 from odradek.broker.groups.records import decode_record, encode_record
+from odradek.broker.groups.registry import DEFAULT_CONFIGS, OwnConfigs
 from odradek.broker.groups.shard import Shard
-from odradek.broker.groups.share.groups import Configs as ShareConfigs
-from odradek.broker.groups.share.groups import default_config
+from odradek.broker.groups.state import ClassicGroup
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.orders.partitions import asking_order, loading_order
 from odradek.broker.topics.names import CONSUMER_OFFSETS
@@ -82,7 +82,7 @@ class GroupCoordinator:
         *,
         time: Time,
         fresh_id: Callable[[], str] = _random_id,
-        share_config: ShareConfigs = default_config,
+        own: OwnConfigs = DEFAULT_CONFIGS,
         matching: Matching | None = None,
     ) -> None:
         self.topics = topics
@@ -97,7 +97,7 @@ class GroupCoordinator:
             "groups",
             log,
             Codec(encode_record, decode_record, Shard.replay_offsets),
-            lambda partition: Shard(partition, self.config, topics, share_config),
+            lambda partition: Shard(partition, self.config, topics, own),
             time=time,
             act=self._match_expressions,
         )
@@ -238,10 +238,9 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=shard)
         group = shard.group(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            error = consumer_commits.fetch_problem(group, request)
-            if error is not ErrorCode.NONE:
-                return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+        error = commits.fetch_problem(group, request)
+        if error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         return commits.fetch(group, request, require_stable=require_stable, pace=paced)
 
     def unstored(self, group_ids: Iterable[str]) -> Collection[Future[None]]:
@@ -285,14 +284,10 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return responses.described_error(group_id, shard)
         group = shard.group(group_id)
-        is_share = shard.shares.get(group_id) is not None
-        if group is None and not is_share:
-            return responses.described_as_unknown(group_id, api_version=api_version)
-        if group is None or isinstance(group, ConsumerGroup):
-            return responses.described_as_unknown(
-                group_id, "is not a classic group", api_version=api_version
-            )
-        return responses.described(group)
+        if isinstance(group, ClassicGroup):
+            return responses.described(group)
+        why = "is not a classic group" if shard.has(group_id) else "not found"
+        return responses.described_as_unknown(group_id, why, api_version=api_version)
 
     def describe_consumers(self, group_id: str) -> consumer_group_describe.DescribedGroup:
         """Describe a consumer group."""
@@ -306,10 +301,9 @@ class GroupCoordinator:
         group = shard.group(group_id)
         if isinstance(group, ConsumerGroup):
             return descriptions.described(group, self.topics, self.config.consumer_assignors[0])
-        message = f"Group {group_id} is not a consumer group."
-        if group is None and shard.shares.get(group_id) is None:
-            message = f"Group {group_id} not found."
-        return descriptions.refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        why = "is not a consumer group" if shard.has(group_id) else "not found"
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+        return descriptions.refused(group_id, error, f"Group {group_id} {why}.")
 
     def list_groups(
         self, states: Iterable[str], types: Iterable[str]
@@ -318,8 +312,7 @@ class GroupCoordinator:
         problem = self._runtime.problem
         if problem is not ErrorCode.NONE:
             return problem, []
-        wanted_states = {state.strip().lower() for state in paced(states)}
-        wanted_types = {kind.lower() for kind in paced(types)}
+        wanted = GroupFilter.of(states, types)
         count = self._runtime.partition_count
         shards = map(self._runtime.machine_at, loading_order(CONSUMER_OFFSETS, count))
         return ErrorCode.NONE, [
@@ -327,8 +320,7 @@ class GroupCoordinator:
             for shard in shards
             if isinstance(shard, Shard)
             for group in shard.listed()
-            if (not wanted_states or group.group_state.lower() in wanted_states)
-            and (not wanted_types or group.group_type in wanted_types)
+            if wanted.passes(group)
         ]
 
     def partition_of(self, group_id: str) -> int:
@@ -348,6 +340,7 @@ class GroupCoordinator:
         for shard in self._runtime.machines:
             shard.consumers.topic_changed(name, is_new=is_new)
             shard.shares.topic_changed(name)
+            shard.streams.topic_changed(name)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Remove the offsets that groups have committed for a topic."""

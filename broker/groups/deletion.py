@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from odradek.broker.groups.commits import Group
-from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.records import OffsetRecord
-from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, GroupState
+from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -32,7 +31,7 @@ def problem(request: OffsetDeleteRequest, group: Group | None) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         return ErrorCode.NONE
     if group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NONE

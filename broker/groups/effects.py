@@ -9,6 +9,7 @@ from odradek.broker.coordination.effects import Caller, Effect, Note, Token
 from odradek.broker.groups.consumer.effects import ConsumerStored
 from odradek.broker.groups.records import OffsetRecord
 from odradek.broker.groups.share.turn import ShareStored
+from odradek.broker.groups.streams.turn import StreamsStored
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -130,6 +131,7 @@ Ticket = (
     | OffsetTicket
     | ConsumerStored
     | ShareStored
+    | StreamsStored
 )
 
 

@@ -35,6 +35,9 @@ from odradek.broker.groups.effects import (
 from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record
 from odradek.broker.groups.registry import Registry
 from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.broker.groups.streams import commits as streams_commits
+from odradek.broker.groups.streams.commits import StreamsCommit
+from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import OffsetCommitRequest
 from odradek.protocol.messages.offset_delete import (
@@ -79,6 +82,13 @@ class OffsetOperations:
             consumer_turn = self._groups.consumers.turn(group, self._groups.config, now_ms)
             commits.store(consumer_turn, request, caller)
             return consumer_turn.effects
+        if isinstance(group, StreamsGroup):
+            error = streams_commits.commit_problem(group, request, caller.api_version)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, commits.refusal(request, error))]
+            streams_turn = StreamsCommit(group, self._groups.config, now_ms)
+            commits.store(streams_turn, request, caller)
+            return streams_turn.effects
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
                 is_new_client = caller.api_version >= _COMMIT_UNKNOWN_GROUP_VERSION
@@ -109,6 +119,13 @@ class OffsetOperations:
             consumer_turn = self._groups.consumers.turn(group, self._groups.config, now_ms)
             transactional.store(consumer_turn, request, caller)
             return consumer_turn.effects
+        if isinstance(group, StreamsGroup):
+            error = streams_commits.transaction_problem(group, request)
+            if error is not ErrorCode.NONE:
+                return [Reply(caller.token, transactional.refusal(request, error))]
+            streams_turn = StreamsCommit(group, self._groups.config, now_ms)
+            transactional.store(streams_turn, request, caller)
+            return streams_turn.effects
         if group is None:
             if request.generation_id >= 0:
                 refusal = transactional.refusal(request, ErrorCode.ILLEGAL_GENERATION)
@@ -264,12 +281,16 @@ class OffsetOperations:
             tombstones: list[Record] = [GroupRecord(group.group_id, None)]
         else:
             generation = 0
-            tombstones = conversion.tombstones(group)
+            if isinstance(group, StreamsGroup):
+                tombstones = self._groups.streams.tombstones(group)
+                yield from self._groups.streams.stop(group)
+            else:
+                tombstones = conversion.tombstones(group)
             self._groups.forget(group)
         whole = len(records) - len(records) % _TOMBSTONES_MAX
         yield from _remove_offsets(records[:whole])
         rest = tuple(records[whole:])
-        is_gone = isinstance(group, ConsumerGroup)
+        is_gone = not isinstance(group, ClassicGroup)
         ticket = GroupRemoved(group.group_id, generation, rest, token, is_gone)
         yield Persist((*rest, *tombstones), ticket)
 
@@ -281,9 +302,9 @@ def _remove_offsets(records: Sequence[OffsetRecord]) -> Iterator[Effect]:
 
 
 def _is_empty(group: Group) -> bool:
-    if isinstance(group, ConsumerGroup):
-        return not group.members
-    return group.state is GroupState.EMPTY
+    if isinstance(group, ClassicGroup):
+        return group.state is GroupState.EMPTY
+    return not group.members
 
 
 def _is_unused_since(group: ClassicGroup, generation: int) -> bool:

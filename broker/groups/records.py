@@ -6,6 +6,7 @@ A key or value is an int16 and one of Kafka's messages (protocol/messages/group_
     group    key | 2 | GroupMetadataKey |    value | 3 | GroupMetadataValue |   null: removed
 
     consumer groups (KIP-848): broker/groups/consumer/records.py
+    streams groups (KIP-1071): broker/groups/streams/records.py
 
 The versions are those that Kafka 4.3 writes (GroupCoordinatorRecordHelpers): an offset whose
 commit named a retention time is written as version 1, the only one with an expiry. Older versions
@@ -21,6 +22,8 @@ from odradek.broker.groups.consumer import records as consumer_records
 from odradek.broker.groups.consumer.records import ConsumerRecord
 from odradek.broker.groups.share import records as share_records
 from odradek.broker.groups.share.records import ShareRecord
+from odradek.broker.groups.streams import records as streams_records
+from odradek.broker.groups.streams.records import StreamsRecord
 from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode, decode_prefix, encode
 from odradek.protocol.errors import ProtocolError
@@ -93,7 +96,7 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord | ConsumerRecord | ShareRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord | ShareRecord | StreamsRecord
 
 
 def encode_record(record: Record) -> KeyValue:
@@ -107,6 +110,8 @@ def encode_record(record: Record) -> KeyValue:
         return consumer_records.encode_record(record)
     if isinstance(record, ShareRecord):
         return share_records.encode_record(record)
+    if isinstance(record, StreamsRecord):
+        return streams_records.encode_record(record)
     key = _GROUP_KEY_HEAD + encode(GroupMetadataKey(group=record.group_id), _GROUP_KIND)
     if record.value is None:
         return key, None
@@ -129,6 +134,8 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
         return consumer_records.decode_record(kind, key, value)
     if share_records.is_kind(kind):
         return share_records.decode_record(kind, key, value)
+    if streams_records.is_kind(kind):
+        return streams_records.decode_record(kind, key, value)
     return None
 
 

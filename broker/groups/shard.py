@@ -30,7 +30,7 @@ from odradek.broker.groups import (
 )
 from odradek.broker.groups.commits import Group
 from odradek.broker.groups.config import GroupConfig
-from odradek.broker.groups.consumer import conversion, descriptions, heartbeats
+from odradek.broker.groups.consumer import conversion, heartbeats
 from odradek.broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.groups import ConsumerGroups
@@ -44,19 +44,21 @@ from odradek.broker.groups.effects import (
     note_failure,
 )
 from odradek.broker.groups.kinds import GroupsOfKind
+from odradek.broker.groups.listing import listed
 from odradek.broker.groups.modern.topics import NO_TOPICS, TopicView
 from odradek.broker.groups.offset_operations import OffsetOperations
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
-from odradek.broker.groups.registry import Registry
+from odradek.broker.groups.registry import DEFAULT_CONFIGS, OwnConfigs, Registry
 from odradek.broker.groups.replaying import OffsetReplay
-from odradek.broker.groups.share.group import ShareGroup
-from odradek.broker.groups.share.group import listed as share_listed
-from odradek.broker.groups.share.groups import Configs as ShareConfigs
-from odradek.broker.groups.share.groups import ShareGroups, default_config
+from odradek.broker.groups.share.groups import ShareGroups
 from odradek.broker.groups.share.records import ShareRecord
 from odradek.broker.groups.share.turn import ShareStored, ShareTimer
 from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
+from odradek.broker.groups.streams.group import StreamsGroup
+from odradek.broker.groups.streams.groups import StreamsGroups
+from odradek.broker.groups.streams.records import StreamsRecord
+from odradek.broker.groups.streams.turn import StreamsStored, StreamsTimer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.group_metadata import GroupMetadataValue
@@ -78,10 +80,10 @@ class Shard:
         partition: int,
         config: GroupConfig,
         topics: TopicView = NO_TOPICS,
-        share_config: ShareConfigs = default_config,
+        own: OwnConfigs = DEFAULT_CONFIGS,
     ) -> None:
         self.partition = partition
-        self._registry = Registry(config, topics, share_config)
+        self._registry = Registry(config, topics, own)
         self.offsets = OffsetOperations(self._registry)
         self._replay = OffsetReplay(self._registry.offsets_of)
 
@@ -109,20 +111,30 @@ class Shard:
         """The share groups."""
         return self._registry.shares
 
+    @property
+    def streams(self) -> StreamsGroups:
+        """The streams groups."""
+        return self._registry.streams
+
+    def has(self, group_id: str) -> bool:
+        """Return whether a group of any kind has an id."""
+        return self.group(group_id) is not None or self.shares.get(group_id) is not None
+
     def group(self, group_id: str) -> Group | None:
         """Return the group with an id, if it is of a kind that may have offsets."""
         return self._registry.get(group_id)
 
     def listed(self) -> Iterator[ListedGroup]:
         """Iterate over the entries of all groups for a list of groups, in Kafka's order."""
-        return map(_listed, self._registry.in_order())
+        return map(listed, self._registry.in_order())
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a ConsumerGroupHeartbeat; answered when the resulting records are stored."""
-        if self.shares.get(request.group_id) is not None:
-            message = f"Group {request.group_id} is not a consumer group."
+        group_id = request.group_id
+        if self.shares.get(group_id) is not None or self.streams.get(group_id) is not None:
+            message = f"Group {group_id} is not a consumer group."
             refusal = heartbeats.refuse(ErrorCode.GROUP_ID_NOT_FOUND, message)
             return [Reply(caller.token, refusal)]
         return self.consumers.heartbeat(request, caller, self.config, now_ms)
@@ -131,10 +143,10 @@ class Shard:
         """Carry out a JoinGroup; the answer may come with a later operation."""
         error = self._join_problem(request)
         if error is not ErrorCode.NONE:
-            # Kafka throws an exception for a share group, and then the answer names no member.
-            is_shared = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            # For a group of another kind, Kafka's answer names no member.
+            is_other = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             refusal = responses.join_error(
-                error, "" if is_shared else request.member_id, api_version=caller.api_version
+                error, "" if is_other else request.member_id, api_version=caller.api_version
             )
             return [Reply(caller.token, refusal)]
         consumers = self.consumers.get(request.group_id)
@@ -148,6 +160,10 @@ class Shard:
             del self.consumers.groups[request.group_id]
             tombstones = tuple(conversion.tombstones(consumers))
             turn.effects.append(Persist(tombstones, self.consumers.ticket()))
+        streams = self.streams.get(request.group_id)
+        if streams is not None:
+            group.offsets = streams.offsets
+            turn.effects += self.streams.give_way(streams)
         joining.join(turn, request, caller)
         if known is None:
             # As in Kafka, the group stays even when it refuses the member.
@@ -207,6 +223,8 @@ class Shard:
         """Act on a timer that has fired."""
         if isinstance(timer.kind, ShareTimer):
             return self.shares.timer_fired(timer, now_ms)
+        if isinstance(timer.kind, StreamsTimer):
+            return self.streams.timer_fired(timer, now_ms)
         if isinstance(timer.kind, ConsumerTimer):
             return self.consumers.timer_fired(timer, self.config, now_ms)
         turn = self._registry.turn(timer.owner, now_ms)
@@ -227,6 +245,8 @@ class Shard:
                 return self.consumers.stored(ticket, error)
             case ShareStored():
                 return self.shares.stored(ticket, error)
+            case StreamsStored():
+                return self.streams.stored(ticket, error)
             case EmptyGroupStored():
                 return note_failure(ticket.group_id, error)
             case AssignmentStored() | StaticMemberStored():
@@ -250,6 +270,8 @@ class Shard:
                 self._replay_consumer(record)
             case ShareRecord():
                 self.shares.replay(record)
+            case StreamsRecord():
+                self._replay_streams(record)
             case GroupRecord(group_id, value):
                 self._replay_classic(group_id, value)
             case InTransaction(producer_id, OffsetRecord() as offset):
@@ -263,6 +285,7 @@ class Shard:
         effects: list[Effect] = [
             *self.consumers.loaded(self.config, now_ms),
             *self.shares.loaded(now_ms),
+            *self.streams.loaded(now_ms),
         ]
         for group in self.groups.values():
             turn = Turn(group, self.config, now_ms, effects)
@@ -308,20 +331,23 @@ class Shard:
             return ErrorCode.INVALID_GROUP_ID
         if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if self.shares.get(request.group_id) is not None:
+        streams = self.streams.get(request.group_id)
+        if self.shares.get(request.group_id) is not None or (streams and streams.members):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and not self._may_have_members(request.group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
     def _may_have_members(self, group_id: str) -> bool:
-        """Return whether a group exists that is not a consumer group without members.
+        """Return whether a group exists that is not of another kind and without members.
 
         Kafka, too, refuses a member id for a consumer group without members, but it then forgets
         the group until its next start.
         """
         group = self._registry.get(group_id)
-        return bool(group.members) if isinstance(group, ConsumerGroup) else group is not None
+        if isinstance(group, ConsumerGroup | StreamsGroup):
+            return bool(group.members)
+        return group is not None
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         known = self._registry.get(group_id)
@@ -336,6 +362,7 @@ class Shard:
         # Added before the consumer group is removed, so that the new group gets its place.
         self.groups[group_id] = group
         self.consumers.groups.pop(group_id, None)
+        self.streams.groups.pop(group_id, None)
 
     def _replay_consumer(self, record: ConsumerRecord) -> None:
         group = self.consumers.get(record.group_id)
@@ -351,12 +378,15 @@ class Shard:
         if self.consumers.replay(record, group):
             self._registry.forget(group)
 
-
-def _listed(group: ClassicGroup | ConsumerGroup | ShareGroup) -> ListedGroup:
-    match group:
-        case ClassicGroup():
-            return responses.listed(group)
-        case ConsumerGroup():
-            return descriptions.listed(group)
-        case _:
-            return share_listed(group)
+    def _replay_streams(self, record: StreamsRecord) -> None:
+        known, group_id = self._registry.get(record.group_id), record.group_id
+        self.streams.replay(record, lambda: known.offsets if known else GroupOffsets())
+        group = self.streams.get(group_id)
+        if group is None:
+            return
+        if group is not known:
+            # Removed after the group was added, so that the new group gets their place.
+            self.groups.pop(group_id)
+            self.consumers.groups.pop(group_id, None)
+        if group.is_removed:
+            self._registry.forget(group)

@@ -2,11 +2,11 @@
 
 A level is announced as supported only when the broker has the code for it, since clients act on
 finalized levels: a Java producer that sees transaction.version 2 adds partitions to its
-transactions by producing to them (KIP-890). So streams groups are supported at level 0 only, the
-answer of a Kafka that does not know them, and so is kraft.version: level 1 would promise voters
-that can be added and removed. The other features do not change the behaviour of clients:
-metadata.version names the records of Kafka's metadata log, and with one replica a partition's
-list of eligible leaders (KIP-966) has at most this one. librdkafka reads none of them.
+transactions by producing to them (KIP-890). So kraft.version is supported at level 0 only:
+level 1 would promise voters that can be added and removed. The other features do not change the
+behaviour of clients: metadata.version names the records of Kafka's metadata log, and with one
+replica a partition's list of eligible leaders (KIP-966) has at most this one. librdkafka reads
+none of them.
 
 Checks, their order and their words are those of Kafka's FeatureControlManager. The dependencies of
 one feature on another always hold, since metadata.version can have only one level.
@@ -27,6 +27,8 @@ from odradek.protocol.pacing import paced
 
 ELR = "eligible.leader.replicas.version"
 SHARE_VERSION = "share.version"
+# Level 1 enables streams groups (KIP-1071).
+STREAMS_VERSION = "streams.version"
 # Level 1 enables consumer groups (KIP-848).
 GROUP_VERSION = "group.version"
 TRANSACTION = "transaction.version"
@@ -66,7 +68,7 @@ FEATURES = (
     Feature("kraft.version", 0, 0, 0),
     Feature(METADATA_VERSION, 7, 30, 30),  # 3.3-IV3 to 4.3-IV0
     Feature(SHARE_VERSION, 0, 1, 1),
-    Feature("streams.version", 0, 0, 0),
+    Feature(STREAMS_VERSION, 0, 1, 1),
     Feature(TRANSACTION, 0, 2, 2),
 )
 _FEATURE = {one.name: one for one in FEATURES}

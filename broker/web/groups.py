@@ -11,7 +11,7 @@ lag is that of DescribeShareGroupOffsets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, is_private
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages import streams_group_describe
 from odradek.protocol.messages.list_groups import ListedGroup
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from odradek.storage.log import Log
@@ -177,6 +178,8 @@ class GroupRoutes:
                 )
                 for one in described.members
             ]
+        elif group.group_type == "streams":
+            held = list(_streams_members(self._broker.streams_groups.describe(group.group_id)))
         else:
             describe = (
                 self._broker.share_groups.describe
@@ -238,6 +241,31 @@ def _member(member_id: str, instance_id: str | None, client_id: str, host: str) 
         "client_id": client_id,
         "host": host.removeprefix("/"),
     }
+
+
+def _streams_members(
+    group: streams_group_describe.DescribedGroup,
+) -> Iterator[tuple[Json, list[Partition]]]:
+    """Iterate over a streams group's members, each with the partitions that its tasks read."""
+    subtopologies = (group.topology.subtopologies if group.topology else None) or []
+    topics = {
+        one.subtopology_id: [
+            *one.source_topics,
+            *(topic.name for topic in one.repartition_source_topics),
+        ]
+        for one in subtopologies
+    }
+    for member in group.members:
+        shown = _member(member.member_id, member.instance_id, member.client_id, member.client_host)
+        yield (
+            shown,
+            [
+                (topic, number)
+                for tasks in member.assignment.active_tasks
+                for topic in topics.get(tasks.subtopology_id, ())
+                for number in tasks.partitions
+            ],
+        )
 
 
 def _assigned(assignment: bytes) -> Iterable[Partition]:

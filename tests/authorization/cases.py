@@ -45,6 +45,7 @@ class Names:
     topic_id: bytes
     group: str  # of consumers, with offsets and a member that reads the topic
     share_group: str  # likewise
+    streams_group: str  # with a member that reads the topic
     transactional_id: str  # with an open transaction that has the topic
     fresh_topic: str = ""  # there for this request alone
     fresh_topic_id: bytes = bytes(16)
@@ -179,6 +180,16 @@ def _fetching(n: Names, *, by_id: bool = False, **more: Any) -> Values:
         ),
         **more,
     }
+
+
+def _reading(topic: str, changelogs: list[Values] | None = None) -> Values:
+    """Return a topology that reads a topic."""
+    part = {
+        "subtopology_id": "0",
+        "source_topics": [topic],
+        "state_changelog_topics": changelogs or [],
+    }
+    return {"subtopologies": [part]}
 
 
 def _creating(n: Names) -> Values:
@@ -436,6 +447,35 @@ CASES: Mapping[str, Case] = {
     ),
     "ShareGroupDescribe": Case(
         lambda n: {"group_ids": [n.share_group], "include_authorized_operations": True}
+    ),
+    "StreamsGroupHeartbeat without a topology": Case(
+        lambda n: {"group_id": n.streams_group, "member_id": "nobody", "member_epoch": 5}
+    ),
+    "StreamsGroupHeartbeat with a topology": Case(
+        lambda n: {
+            "group_id": n.streams_group,
+            "member_id": "nobody",
+            "member_epoch": 5,
+            "topology": _reading(n.topic),
+        }
+    ),
+    "StreamsGroupHeartbeat whose internal topics are missing": Case(
+        lambda n: {
+            "group_id": n.new_topic,
+            "member_id": n.member_id,
+            "rebalance_timeout_ms": 900_000,
+            "process_id": n.member_id,
+            "topology": _reading(n.topic, [{"name": n.new_topic + "-changelog"}]),
+            "active_tasks": [],
+            "standby_tasks": [],
+            "warmup_tasks": [],
+        },
+        shows=lambda answer, n: not any(
+            "Unauthorized" in one.status_detail for one in answer.status
+        ),
+    ),
+    "StreamsGroupDescribe": Case(
+        lambda n: {"group_ids": [n.streams_group], "include_authorized_operations": True}
     ),
     "ShareFetch": Case(
         lambda n: {

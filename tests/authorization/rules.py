@@ -169,6 +169,26 @@ RULES: tuple[Rule, ...] = (
         "DESCRIBE GROUP + DESCRIBE TOPIC",
         f"{GROUP}; {TOPIC} where members read a topic",
     ),
+    Rule("StreamsGroupHeartbeat", "without a topology", "READ GROUP", GROUP),
+    Rule(
+        "StreamsGroupHeartbeat",
+        "with a topology",
+        "READ GROUP + DESCRIBE TOPIC",
+        f"{GROUP}, {TOPIC}",
+    ),
+    Rule(
+        "StreamsGroupHeartbeat",
+        "whose internal topics are missing",
+        "READ GROUP + DESCRIBE TOPIC + CREATE CLUSTER or READ GROUP + DESCRIBE TOPIC "
+        "+ CREATE TOPIC",
+        "the topics are not created, and the status says why",
+    ),
+    Rule(
+        "StreamsGroupDescribe",
+        "",
+        "DESCRIBE GROUP + DESCRIBE TOPIC",
+        f"{GROUP}; {TOPIC} where the topology has topics",
+    ),
     Rule("ShareFetch", "", "READ GROUP + READ TOPIC", f"{GROUP}, {TOPIC}"),
     Rule("ShareAcknowledge", "", "READ GROUP + READ TOPIC", f"{GROUP}, {TOPIC}"),
     Rule(

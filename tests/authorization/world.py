@@ -120,6 +120,7 @@ class World:
             self.topic_ids.get(f"{prefix}topic", _NO_TOPIC),
             f"{prefix}group",
             f"{prefix}share",
+            f"{prefix}streams",
             f"{prefix}transaction",
             fresh,
             self.topic_ids.get(fresh, _NO_TOPIC),
@@ -253,6 +254,7 @@ class World:
         slow = {"rebalance_timeout_ms": 900_000}
         self._join("ConsumerGroupHeartbeat", names.group, names.topic, **slow)
         self._join("ShareGroupHeartbeat", names.share_group, names.topic)
+        self._begin_streams(names)
         self._load_share_partition(names)
         beginning = message(
             "InitProducerId",
@@ -302,6 +304,24 @@ class World:
             return bool(answer.assignment and answer.assignment.topic_partitions)
 
         wait_until(is_assigned)
+
+    def _begin_streams(self, names: Names) -> None:
+        """Have a member in a streams group."""
+        joining = message(
+            "StreamsGroupHeartbeat",
+            0,
+            group_id=names.streams_group,
+            member_id=f"{names.streams_group}-member",
+            rebalance_timeout_ms=900_000,
+            process_id="process",
+            topology={
+                "subtopologies": [{"subtopology_id": "0", "source_topics": [names.topic]}]
+            },
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        self._ask_until_done(joining, 0, lambda answer: answer.error_code)
 
     def _load_share_partition(self, names: Names) -> None:
         """Wait until a share-partition is loaded, so that no later request meets it loading."""

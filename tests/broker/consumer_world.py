@@ -29,6 +29,7 @@ from odradek.broker.groups.consumer.effects import MatchExpressions
 from odradek.broker.groups.consumer.expressions import match_all
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.records import KeyValue, decode_record, encode_record
+from odradek.broker.groups.registry import DEFAULT_CONFIGS, OwnConfigs
 from odradek.broker.groups.shard import Shard
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import (
@@ -68,11 +69,12 @@ class ConsumerWorld:
     client_host: str = "/127.0.0.1"
     fresh_id: str = "fresh"
     describable: Describable | None = None
+    own: OwnConfigs = DEFAULT_CONFIGS
     # Topics that have been created, so that each has an id of its own.
     topic_count: int = 0
 
     def __post_init__(self) -> None:
-        self.shard = Shard(0, self.config, self.topics)
+        self.shard = Shard(0, self.config, self.topics, self.own)
         self.replies: dict[object, object] = {}
 
     def ask(self, operation: str, request: Any, version: int = 1) -> Any:
@@ -134,7 +136,7 @@ class ConsumerWorld:
 
     def restart(self) -> None:
         """Start again with what the log has."""
-        self.shard = Shard(0, self.config, self.topics)
+        self.shard = Shard(0, self.config, self.topics, self.own)
         self.timers = {}
         for key, value in self.log:
             record = decode_record(key, value)
@@ -152,12 +154,14 @@ class ConsumerWorld:
         self.topics.by_name[name] = (present[0], count)
         self.shard.consumers.topic_changed(name, is_new=is_new)
         self.shard.shares.topic_changed(name)
+        self.shard.streams.topic_changed(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         topic_id, _ = self.topics.by_name.pop(name)
         self.shard.consumers.topic_changed(name, is_new=False)
         self.shard.shares.topic_changed(name)
+        self.shard.streams.topic_changed(name)
         self.perform(self.shard.offsets.topic_deleted(name, topic_id))
         self.perform(self.shard.shares.topic_deleted(topic_id, self.now_ms))
 

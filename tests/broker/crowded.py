@@ -40,9 +40,11 @@ from odradek.protocol.messages.incremental_alter_configs import (
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from tests.broker.doors import DOORS, USER, Door
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import load_kernels
+from tests.broker.streams_topologies import stateless
 from tests.support.asking import create_topics
 from tests.support.requests import committing, creatable
 
@@ -52,7 +54,7 @@ GROUPS = [f"g{number}" for number in range(100)]
 MEMBERS = [f"m{number}" for number in range(30)]
 TRANSACTIONS = [f"x{number}" for number in range(100)]
 USERS = [f"u{number}" for number in range(200)]
-CONSUMERS, SHARERS = "consumers", "sharers"
+CONSUMERS, SHARERS, STREAMERS = "consumers", "sharers", "streamers"
 _ACL_COUNT = 2_000
 _TOKEN_COUNT = 30
 _COMMITTED_COUNT = 100
@@ -165,6 +167,11 @@ _OF_API: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "group_id": [SHARERS], "member_id": MEMBERS, "member_epoch": [0],
     },
     "ShareGroupDescribe": {"group_ids": [SHARERS]},
+    "StreamsGroupHeartbeat": {
+        "group_id": [STREAMERS], "member_id": MEMBERS, "member_epoch": [0, 1, 2],
+        "rebalance_timeout_ms": [300_000],
+    },
+    "StreamsGroupDescribe": {"group_ids": [STREAMERS]},
     "ShareFetch": {"group_id": [SHARERS], "member_id": MEMBERS},
     "ShareAcknowledge": {"group_id": [SHARERS], "member_id": MEMBERS},
     "DescribeShareGroupOffsets": {"group_id": [SHARERS]},
@@ -231,6 +238,12 @@ def _add_groups(peer: Peer) -> None:
             group_id=SHARERS, member_id=member_id, member_epoch=0, subscribed_topic_names=[WIDE]
         )
         assert peer.ask(sharing, 1).error_code == 0
+        streaming = StreamsGroupHeartbeatRequest(
+            group_id=STREAMERS, member_id=member_id, member_epoch=0, rebalance_timeout_ms=300_000,
+            topology=stateless(WIDE), active_tasks=[], standby_tasks=[], warmup_tasks=[],
+            process_id=member_id,
+        )  # fmt: skip
+        assert peer.ask(streaming, 0).error_code == 0
     protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(6))
     request = JoinGroupRequest(
         group_id="joined", session_timeout_ms=300_000, rebalance_timeout_ms=300_000,

@@ -52,7 +52,7 @@ def test_the_default_levels_of_features_are_supported() -> None:
 async def test_clients_are_not_led_to_what_is_not_served(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
         levels = await finalized(broker)
-        assert "streams.version" not in levels
+        assert "kraft.version" not in levels
 
 
 @versions(18, first=3)
@@ -84,7 +84,7 @@ async def test_validating_changes_nothing(tmp_path: Path) -> None:
 
 async def test_all_of_the_updates_are_made_or_none(tmp_path: Path) -> None:
     async with admin(tmp_path) as broker:
-        code = await update(broker, (ELR, 0, SAFE), ("streams.version", 1, UPGRADE))
+        code = await update(broker, (ELR, 0, SAFE), ("kraft.version", 1, UPGRADE))
         assert code == ErrorCode.INVALID_UPDATE_VERSION
         assert (await finalized(broker))[ELR] == 1
 

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,18 @@ from odradek.broker.groups.records import (
     OffsetRecord,
     encode_record,
 )
+from odradek.broker.groups.registry import OwnConfigs
+from odradek.broker.groups.share.groups import default_config
+from odradek.broker.groups.streams.turn import StreamsGroupConfig
 from odradek.broker.orders.java import partition_for
+from odradek.protocol.messages.streams_group_heartbeat import (
+    Endpoint,
+    StreamsGroupHeartbeatRequest,
+)
+from odradek.protocol.messages.streams_group_heartbeat import KeyValue as Tag
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_world import World
+from tests.broker.streams_topologies import counting
 from tests.support.java import program
 
 pytestmark = pytest.mark.kafka
@@ -106,3 +116,33 @@ def test_kafka_reads_our_records_of_consumer_groups_and_would_write_the_same_byt
     assert {same for same, _, _ in answers} == {"true"}
     names = {json.loads(key).get("regularExpression") for _, key, _ in answers}
     assert "t.*" in names
+
+
+def test_kafka_reads_our_records_of_streams_groups_and_would_write_the_same_bytes() -> None:
+    config = StreamsGroupConfig(assignment_interval_ms=0, initial_delay_ms=0, standby_count=1)
+    world = ConsumerWorld(own=OwnConfigs(default_config, lambda group_id: config))
+    for name in ("t", "app-words-repartition", "app-counts-changelog"):
+        world.grow(name, 4, name[-16:].encode().ljust(16))
+
+    def heartbeat(member_id: str, epoch: int, **fields: Any) -> None:
+        request = StreamsGroupHeartbeatRequest(
+            group_id="g", member_id=member_id, member_epoch=epoch, **fields
+        )
+        world.ask("streams.heartbeat", request, 0)
+
+    for member_id in ("a", "ä"):
+        heartbeat(
+            member_id, 0, rebalance_timeout_ms=9_000, topology=counting("app", "t"),
+            active_tasks=[], standby_tasks=[], warmup_tasks=[], process_id=f"p-{member_id}",
+            rack_id="r", user_endpoint=Endpoint(host="h", port=65_535),
+            client_tags=[Tag(key="zone", value="🦉")],
+        )  # fmt: skip
+    heartbeat("a", 2)
+    heartbeat("a", -1)
+    group = world.shard.streams.get("g")
+    assert group is not None
+    world.log += [encode_record(record) for record in world.shard.streams.tombstones(group)]
+    answers = ask([as_line(record) for record in world.log])
+    assert {same for same, _, _ in answers} == {"true"}
+    kinds = {int.from_bytes(key[:2], "big") for key, _ in world.log}
+    assert kinds == {17, 19, 20, 21, 22, 23}

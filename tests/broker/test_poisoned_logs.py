@@ -368,7 +368,7 @@ def hostile_batches() -> Iterator[bytes]:
     yield _with(plain, 57, ">i", 2**31 - 1)  # claims records that it does not have
     yield _with(plain, 21, ">h", 0x10)  # transactional, of no producer
     yield encode_batch([Record(0, 5, None, None), Record(1, 5, b"", b"")])
-    for kind in (-1, 0, 1, 2, 3, 5, 6, 8, 10, 11, 15, 16, 17, 18, 32_767):
+    for kind in (-1, 0, 1, 2, 3, 5, 6, 8, 10, 11, 15, 16, 17, 18, 19, 21, 22, 23, 24, 32_767):
         yield encode_batch(
             [Record(at, 5, INT16.pack(kind) + bytes(at), bytes(at)) for at in range(30)]
         )

@@ -85,7 +85,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("quorum", r"(?m)(Epoch|HighWatermark): .*|^1 A+ \d+|(PLAINTEXT|CONTROLLER)(?=://)"),
     ("features", r"Epoch: \d+"),
     # Levels of features whose code is not here.
-    ("features", r"(?m)^Feature: (kraft|streams)\.version.*\n"),
+    ("features", r"(?m)^Feature: kraft\.version.*\n"),
     # APIs that are not served yet.
     ("versions", rf"(?m)^ \w+\((?!(?:{'|'.join(map(str, BY_KEY))})\)).*\n"),
     # Options of Kafka after 4.3, and the synonyms with which Odradek tells all of what it goes by.

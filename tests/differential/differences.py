@@ -41,9 +41,9 @@ class Known:
         )
 
 
-# APIs of Kafka's that are not served, by their keys: security, groups of Kafka Streams.
+# APIs of Kafka's that are not served, by their keys: security.
 # When one is served, its key goes.
-UNSERVED = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, 88, 89)
+UNSERVED = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
 
 KNOWN: tuple[Known, ...] = (
     *(
@@ -59,7 +59,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "Only levels whose code is there are announced.",
         "ApiVersions",
-        r"\.(supported|finalized)_features\[(kraft|streams)\.version\].*",
+        r"\.(supported|finalized)_features\[kraft\.version\].*",
     ),
     # --- the controller ---
     Known(

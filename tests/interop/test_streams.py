@@ -25,7 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.processes import end
+from bench.processes import end, kafka_tool
 from tests.compat.clients import Confluent
 from tests.interop.conftest import Broker, StartBroker
 from tests.interop.jvm import log_text, run_with_settings, skip_without_java
@@ -40,11 +40,23 @@ EAGER = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.
 SETTINGS = {
     "application.id": "counting",
     "commit.interval.ms": "200",
-    "session.timeout.ms": "6000",
-    "heartbeat.interval.ms": "1000",
     # Only what is not in the active segment can be compacted.
     "topic.segment.ms": "1000",
 }
+
+# The tasks of a lost instance go to the others soon. A streams group gets its timeouts from the
+# broker.
+PROTOCOLS = {
+    "classic": {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"},
+    "streams": {"group.protocol": "streams"},
+}
+GROUP_SETTINGS = {
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.session.timeout.ms": "6000",
+    "group.streams.heartbeat.interval.ms": "1000",
+    "group.streams.min.heartbeat.interval.ms": "1000",
+}
+COMMAND = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -55,12 +67,14 @@ class Instance:
 
     directory: Path
     bootstrap: str
+    protocol: str
     process: Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it with the state that its directory has."""
         state = {"bootstrap.servers": self.bootstrap, "state.dir": str(self.directory / "state")}
-        self.process = run_with_settings(MAIN, {**SETTINGS, **state}, self.directory)
+        settings = {**SETTINGS, **PROTOCOLS[self.protocol], **state}
+        self.process = run_with_settings(MAIN, settings, self.directory)
 
     def stop(self) -> None:
         """Have it commit, leave its group, and end."""
@@ -131,14 +145,17 @@ class Counting:
         )
 
 
-@pytest.fixture
-def counting(start_broker: StartBroker, tmp_path: Path) -> Iterator[Counting]:
+@pytest.fixture(params=PROTOCOLS)
+def counting(
+    start_broker: StartBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Counting]:
     """Two instances that are not started yet."""
     skip_without_java()
-    broker = start_broker({**EAGER, "num.partitions": str(PARTITIONS)})
+    broker = start_broker({**EAGER, **GROUP_SETTINGS, "num.partitions": str(PARTITIONS)})
     for topic in (INPUT, OUTPUT):
         Confluent().create_topic(broker.bootstrap, topic, PARTITIONS)
-    both = [Instance(tmp_path / name, broker.bootstrap) for name in ("one", "two")]
+    names = ("one", "two")
+    both = [Instance(tmp_path / name, broker.bootstrap, request.param) for name in names]
     try:
         yield Counting(broker, both)
     finally:
@@ -152,6 +169,8 @@ def test_words_are_counted_once_by_whoever_takes_over(counting: Counting) -> Non
     second.start()
     counting.write(200)
     counting.wait()
+    if first.protocol == "streams":
+        _check_command(counting)
     first.kill()
     counting.write(200)
     counting.wait()
@@ -165,6 +184,19 @@ def test_words_are_counted_once_by_whoever_takes_over(counting: Counting) -> Non
     counting.write(200)
     second.start()
     counting.wait()
+
+
+def _check_command(counting: Counting) -> None:
+    """Have Kafka's command list and describe the group."""
+    server = ["--bootstrap-server", counting.broker.bootstrap]
+    group = SETTINGS["application.id"]
+    assert group in kafka_tool([COMMAND, *server, "--list"]).stdout.split()
+    describe = [COMMAND, *server, "--describe", "--group", group]
+    assert "Stable" in kafka_tool([*describe, "--state"]).stdout
+    members = kafka_tool([*describe, "--members"]).stdout
+    assert "ACTIVE" in members
+    offsets = kafka_tool([*describe, "--offsets"]).stdout
+    assert INPUT in offsets and "-repartition" in offsets
 
 
 def _wait_until_compacted(counting: Counting) -> None:

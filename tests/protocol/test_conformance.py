@@ -33,8 +33,9 @@ _ZEROS: dict[str, object] = {
     "string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID, "float64": 0.0,
 }  # fmt: skip
 
-# Where Kafka calls a struct of a request as another of the response, ours have names of their own.
+# Where Kafka has two structs of one name in a module of ours, one has a name of its own.
 _NAMED_APART = {
+    "TargetTaskIds": "TaskIds",
     "RequestedPartitionData": "PartitionData",
     "RequestedTopicData": "TopicData",
     "AlteredEntryData": "EntryData",

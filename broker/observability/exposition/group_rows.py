@@ -69,6 +69,9 @@ async def read_groups(broker: Observed) -> GroupRows:
         for consumers in shard.consumers.groups.values():
             states["consumer", consumers.state.value] += 1
             found.append((consumers, len(consumers.members)))
+        for streams in shard.streams.groups.values():
+            states["streams", streams.state.value] += 1
+            found.append((streams, len(streams.members)))
         for share in shard.shares.groups.values():
             states["share", share.state.value] += 1
             share_members.append((share.group_id, len(share.members)))

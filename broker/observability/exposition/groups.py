@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.broker.observability.exposition.group_rows import GroupRows
 
 _CLASSIC = "classic"
-_TYPES = (_CLASSIC, "consumer", "share")
+_TYPES = (_CLASSIC, "consumer", "share", "streams")
 _OF_MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 
 OFFSET = gauge(
@@ -82,6 +82,12 @@ SHARE_STATES = gauge(
     "Share groups by state.",
     "state",
 )
+STREAMS_STATES = gauge(
+    "kafka_server_group_coordinator_metrics_streams_group_count",
+    "Streams groups by state. When one is NotReady for long, topics of its application are missing"
+    " or do not fit together: the application logs which.",
+    "state",
+)
 CLASSIC = gauge(f"{_OF_MANAGER}_numgroups", "Groups of the classic protocol.")
 OFFSETS = gauge(f"{_OF_MANAGER}_numoffsets", "Offsets that all groups have committed.")
 CLASSIC_STATES = {
@@ -124,6 +130,10 @@ def group_families(rows: GroupRows, transactions: Mapping[str, int]) -> Iterator
     )
     yield SHARE_STATES.each(
         (state, rows.states.get(("share", state), 0)) for state in ("Empty", "Stable")
+    )
+    yield STREAMS_STATES.each(
+        (state, rows.states.get(("streams", state), 0))
+        for state in ("Empty", "NotReady", "Assigning", "Reconciling", "Stable")
     )
     yield CLASSIC.one(_sum(rows, _CLASSIC))
     yield OFFSETS.one(rows.offset_count)
