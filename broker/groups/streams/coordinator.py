@@ -1,24 +1,27 @@
 """The coordinator of streams groups: carries out the heartbeats of members, and describes groups.
 
-The groups are part of the machines of __consumer_offsets (groups.py in its Shard).
+The groups are part of the machines of __consumer_offsets (groups.py in its Shard). Most brokers
+have none: the modules of heartbeats and descriptions are imported with the first request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.runtime import Answer, Runtime
 from odradek.broker.coordination.seams import Requester, WallClock
 from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups.modern.topics import TopicView
 from odradek.broker.groups.shard import Shard
-from odradek.broker.groups.streams import checks, descriptions, heartbeats
 from odradek.broker.groups.streams.creation import InternalTopics
-from odradek.broker.groups.streams.heartbeats import HeartbeatAnswer
 from odradek.broker.groups.streams.turn import StreamsGroupConfig
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.streams_group_describe import DescribedGroup
-from odradek.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.streams.heartbeats import HeartbeatAnswer
+    from odradek.protocol.messages.streams_group_describe import DescribedGroup
+    from odradek.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 
 class StreamsGroupCoordinator:
@@ -51,6 +54,8 @@ class StreamsGroupCoordinator:
         self, request: StreamsGroupHeartbeatRequest, requester: Requester
     ) -> HeartbeatAnswer:
         """Carry out a heartbeat."""
+        from odradek.broker.groups.streams import checks, heartbeats
+
         try:
             checks.check_heartbeat(request, self._topics)
         except Refusal as error:
@@ -61,12 +66,14 @@ class StreamsGroupCoordinator:
         caller = self._runtime.caller(requester)
         effects = shard.streams.heartbeat(request, caller, self._clock.now_ms())
         answer: Answer[HeartbeatAnswer] = self._runtime.run(
-            request.group_id, effects, caller, HeartbeatAnswer
+            request.group_id, effects, caller, heartbeats.HeartbeatAnswer
         )
         return await answer if isinstance(answer, Awaitable) else answer
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Describe a streams group."""
+        from odradek.broker.groups.streams import descriptions
+
         if not self.is_enabled:
             return descriptions.refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
         if not group_id:

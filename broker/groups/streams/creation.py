@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.seams import WallClock
 from odradek.broker.errors import Explained, Refusal, as_value, message_of
-from odradek.broker.groups.streams.configured import InternalTopic
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.topics.plans import NewTopic, TopicPlan, check_request
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.streams.configured import InternalTopic
 
 Create = Callable[[Sequence[NewTopic]], Awaitable[Sequence[TopicPlan | Explained]]]
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from odradek.broker.groups.modern.tables import Timeline
 from odradek.broker.groups.modern.targets import FIRST_EPOCH, REMOVED_EPOCH
 from odradek.broker.groups.offsets import GroupOffsets
-from odradek.broker.groups.streams.configured import Configured
 from odradek.broker.groups.streams.member import StreamsMember
 from odradek.broker.groups.streams.processes import Processes
 from odradek.broker.groups.streams.records import Kind, StreamsRecord
@@ -38,6 +37,9 @@ from odradek.protocol.messages.streams_group_records import (
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyValue,
 )
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.streams.configured import Configured
 
 GROUP_TYPE = PROTOCOL_TYPE = "streams"
 

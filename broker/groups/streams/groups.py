@@ -25,7 +25,6 @@ from odradek.broker.groups.modern.topics import TopicHashes, TopicView
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.records import GroupRecord, Record
 from odradek.broker.groups.state import ClassicGroup, GroupState
-from odradek.broker.groups.streams import heartbeats
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.member import (
     JOINING_EPOCH,
@@ -92,6 +91,8 @@ class StreamsGroups:
         self, request: StreamsGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> list[Effect]:
         """Carry out a heartbeat; answered when the resulting records are stored."""
+        from odradek.broker.groups.streams import heartbeats
+
         try:
             turn = self._turn_of(request, now_ms)
             if request.member_epoch in (LEAVING_EPOCH, LEFT_EPOCH):
@@ -104,6 +105,8 @@ class StreamsGroups:
 
     def timer_fired(self, timer: Timer, now_ms: int) -> list[Effect]:
         """Act on a timer that has fired."""
+        from odradek.broker.groups.streams import heartbeats
+
         group = self.groups.get(timer.owner)
         if group is None:
             return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordination.effects import (
     CancelTimer,
@@ -21,7 +22,6 @@ from odradek.broker.coordination.effects import (
     Token,
 )
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
-from odradek.broker.groups.streams.configured import Condition, Configured
 from odradek.broker.groups.streams.group import StreamsGroup, Unlogged
 from odradek.broker.groups.streams.member import MemberState, StreamsMember
 from odradek.broker.groups.streams.records import Kind, StreamsRecord, Value
@@ -31,6 +31,9 @@ from odradek.protocol.messages.streams_group_records import (
     LastAssignmentConfig,
     StreamsGroupMetadataValue,
 )
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.streams.configured import Condition, Configured
 
 STANDBYS = "num.standby.replicas"
 
