@@ -93,6 +93,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("configs", rf"(, )?DEFAULT_CONFIG:log\.({SYNONYMS})=\w+"),
     # Where the brokers listen, what they are, and options that only one of them knows.
     ("configs --describe --entity-type brokers", rf"(?mx)^[ ] ({OWN}) = .*\n"),
+    # Another default: a broker takes over within seconds (tests/config/kafka_differences.py).
+    (
+        "configs --describe --entity-type brokers",
+        r"(?m)^ broker\.(heartbeat\.interval|session\.timeout)\.ms=.*\n",
+    ),
     # How long a transaction has been open, and when and in how many batches it was written.
     ("transactions", r"(?<=TIME )\d+(?= )"),
     # How the producer filled its batches.
