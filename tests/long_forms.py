@@ -142,6 +142,10 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "broker/test_shares_against_kafka.py": {"*": []},
     "broker/test_signals.py": {"test_a_bad_file_changes_nothing": ["None*"]},
     "broker/test_simple_assignor_kafka.py": {"*": []},
+    "broker/test_streams_command_against_kafka.py": {"*": []},
+    "broker/test_streams_groups_against_kafka.py": {
+        "test_members_that_come_and_go_are_served_as_by_kafka": ["[0-3]"],
+    },
     "broker/test_tls_principals_against_kafka.py": {"*": []},
     "broker/test_tls_reload_against_kafka.py": {"*": []},
     "broker/test_tokens_against_kafka.py": {"*": []},
@@ -183,6 +187,9 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "cli/test_cluster_moves.py": {"*": []},
     "cli/test_completion.py": {"*": ["odradek", ""]},
+    "cli/test_doctor_as_serve.py": {
+        "test_doctor_judges_as_serve_does": ["a new dir*", "a parent*", "*catalog*", "*port*"],
+    },
     "cli/test_dump_log.py": {
         "test_our_files_are_shown_as_by_kafkas_tool": ["stopped", "cleaned"],
         "test_kafkas_files_are_shown_as_by_its_tool": [],
