@@ -364,7 +364,7 @@ def test_records_that_are_not_ours_or_damaged_are_passed_over(
         bench = Bench()
         await bench.groups.load()
         bench.groups.commit(commit_request(), bench.context())
-        strange = [(b"\0\x11\0\1g", b"\0\0"), (b"\0\1", b""), (b"", None)]
+        strange = [(b"\0\x7f\0\1g", b"\0\0"), (b"\0\1", b""), (b"", None)]
         bench.log.records[0].append(StoredBatch(strange))
         bench.groups = bench.new_coordinator()
         with caplog.at_level(logging.INFO):

@@ -96,6 +96,9 @@ MAY_PAUSE = (
     "broker/groups/share/coordinator.py:ShareGroupCoordinator.delete",
     "broker/groups/share/coordinator.py:ShareGroupCoordinator.delete_offsets",
     "broker/groups/share/coordinator.py:ShareGroupCoordinator._forget",
+    # The filters of a request, and the topics that it names.
+    "broker/groups/listing.py:GroupFilter.of",
+    "broker/groups/streams/topology.py:named_topics",
     # Between two partitions, each of which decides for itself.
     "broker/shares/replies.py:acknowledge_all",
     "broker/shares/replies.py:Acknowledging.results",

@@ -9,8 +9,8 @@ from collections import deque
 
 import pytest
 
-from bench import processes
-from bench.processes import free_port
+from odradek.testing import ports
+from odradek.testing.ports import free_port
 
 # Linux 6.3 and later; Python has no name for it.
 _IP_LOCAL_PORT_RANGE = 51
@@ -41,7 +41,7 @@ def refused_bind(port: int, *, reuses: bool) -> int | None:
 def test_a_free_port_is_chosen_for_nobody_else_until_many_more_were_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "_held_ports", deque())
+    monkeypatch.setattr(ports, "_held_ports", deque())
     port = free_port()
     assert refused_bind(port, reuses=False) == errno.EADDRINUSE
     assert refused_bind(port, reuses=True) == errno.EADDRINUSE
@@ -50,8 +50,8 @@ def test_a_free_port_is_chosen_for_nobody_else_until_many_more_were_asked_for(
     with socket.create_server(("127.0.0.1", port)) as server:
         socket.create_connection(("127.0.0.1", port)).close()
         server.accept()[0].close()
-    for _ in range(processes._HELD_PORTS_MAX):
+    for _ in range(ports._HELD_PORTS_MAX):
         free_port()
     assert refused_bind(port, reuses=True) is None
-    for held in processes._held_ports:
+    for held in ports._held_ports:
         os.close(held)
