@@ -6,10 +6,8 @@ import enum
 from collections.abc import Mapping
 
 from odradek.broker.coordination.effects import Caller, Effect, Note, Token
-from odradek.broker.groups.consumer.effects import ConsumerStored
+from odradek.broker.groups.modern.unstored import Stored
 from odradek.broker.groups.records import OffsetRecord
-from odradek.broker.groups.share.turn import ShareStored
-from odradek.broker.groups.streams.turn import StreamsStored
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -129,9 +127,7 @@ Ticket = (
     | StaticMemberStored
     | EmptyGroupStored
     | OffsetTicket
-    | ConsumerStored
-    | ShareStored
-    | StreamsStored
+    | Stored
 )
 
 

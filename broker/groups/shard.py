@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from odradek.broker.coordination.effects import (
     Caller,
     Effect,
-    Persist,
     Reply,
     Timer,
 )
@@ -31,7 +30,7 @@ from odradek.broker.groups import (
 from odradek.broker.groups.commits import Group
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.consumer import conversion, heartbeats
-from odradek.broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
+from odradek.broker.groups.consumer.effects import ConsumerTimer, MatchExpressions
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.groups import ConsumerGroups
 from odradek.broker.groups.consumer.records import ConsumerRecord
@@ -46,6 +45,7 @@ from odradek.broker.groups.effects import (
 from odradek.broker.groups.kinds import GroupsOfKind
 from odradek.broker.groups.listing import listed
 from odradek.broker.groups.modern.topics import NO_TOPICS, TopicView
+from odradek.broker.groups.modern.unstored import Stored
 from odradek.broker.groups.offset_operations import OffsetOperations
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.records import GroupRecord, KeyValue, OffsetRecord, Record
@@ -53,12 +53,12 @@ from odradek.broker.groups.registry import DEFAULT_CONFIGS, OwnConfigs, Registry
 from odradek.broker.groups.replaying import OffsetReplay
 from odradek.broker.groups.share.groups import ShareGroups
 from odradek.broker.groups.share.records import ShareRecord
-from odradek.broker.groups.share.turn import ShareStored, ShareTimer
+from odradek.broker.groups.share.turn import ShareTimer
 from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.groups import StreamsGroups
 from odradek.broker.groups.streams.records import StreamsRecord
-from odradek.broker.groups.streams.turn import StreamsStored, StreamsTimer
+from odradek.broker.groups.streams.turn import StreamsTimer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.group_metadata import GroupMetadataValue
@@ -158,8 +158,7 @@ class Shard:
         if consumers is not None:
             group.offsets = consumers.offsets
             del self.consumers.groups[request.group_id]
-            tombstones = tuple(conversion.tombstones(consumers))
-            turn.effects.append(Persist(tombstones, self.consumers.ticket()))
+            turn.effects += self.consumers.unstored.finish(conversion.tombstones(consumers), ())
         streams = self.streams.get(request.group_id)
         if streams is not None:
             group.offsets = streams.offsets
@@ -241,12 +240,8 @@ class Shard:
     def stored(self, ticket: Ticket, error: ErrorCode, now_ms: int) -> list[Effect]:
         """Continue once the log has a ticket's records (NONE), or has failed to append them."""
         match ticket:
-            case ConsumerStored():
-                return self.consumers.stored(ticket, error)
-            case ShareStored():
-                return self.shares.stored(ticket, error)
-            case StreamsStored():
-                return self.streams.stored(ticket, error)
+            case Stored():
+                return ticket.unstored.stored(ticket, error)
             case EmptyGroupStored():
                 return note_failure(ticket.group_id, error)
             case AssignmentStored() | StaticMemberStored():

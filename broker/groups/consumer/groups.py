@@ -7,15 +7,14 @@ partition is loaded again. Kafka's source: GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from odradek.broker.coordination.effects import Caller, Effect, Persist, Reload, Reply, Timer
+from odradek.broker.coordination.effects import Caller, Effect, Reply, Timer
 from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups import rebalance, responses
 from odradek.broker.groups.config import GroupConfig
 from odradek.broker.groups.consumer import checks, classic, conversion, expressions, heartbeats
-from odradek.broker.groups.consumer.effects import ConsumerStored, ConsumerTimer, MatchExpressions
+from odradek.broker.groups.consumer.effects import ConsumerTimer, MatchExpressions
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import (
     JOINING_EPOCH,
@@ -28,9 +27,9 @@ from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.consumer.turn import ConsumerTurn, Surroundings
 from odradek.broker.groups.kinds import GroupsOfKind
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Unstored
 from odradek.broker.groups.records import GroupRecord
 from odradek.broker.groups.state import ClassicGroup, GroupState, Turn
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -44,7 +43,7 @@ from odradek.protocol.messages.sync_group import SyncGroupRequest
 class ConsumerGroups:
     """Owns the consumer groups of a partition."""
 
-    __slots__ = ("_classic", "_hashes", "_unstored", "groups", "topics", "topics_version")
+    __slots__ = ("_classic", "_hashes", "groups", "topics", "topics_version", "unstored")
 
     def __init__(
         self,
@@ -58,8 +57,7 @@ class ConsumerGroups:
         self.topics = topics
         self._hashes = TopicHashes(topics)
         self.topics_version = topics.version()
-        # Tickets of records on their way to the log, in order.
-        self._unstored: deque[ConsumerStored] = deque()
+        self.unstored = Unstored()
 
     def get(self, group_id: str) -> ConsumerGroup | None:
         """Return a group by its id."""
@@ -69,20 +67,6 @@ class ConsumerGroups:
         """Begin an operation on a group."""
         around = Surroundings(self.topics, self._hashes, self.topics_version)
         return ConsumerTurn(group, config, now_ms, around)
-
-    def ticket(self) -> ConsumerStored:
-        """Create the ticket of records that have been taken in and are about to be stored."""
-        ticket = ConsumerStored()
-        self._unstored.append(ticket)
-        return ticket
-
-    def stored(self, ticket: ConsumerStored, error: ErrorCode) -> list[Effect]:
-        """Answer the requests that have waited for records which the log has, or has refused."""
-        assert self._unstored.popleft() is ticket, "the log answers in its order"
-        effects: list[Effect] = [*ticket.replies(error)]
-        if error is not ErrorCode.NONE:
-            effects.append(Reload())
-        return effects
 
     def heartbeat(
         self,
@@ -280,7 +264,7 @@ class ConsumerGroups:
             if turn.group.members and group_id not in self.groups:
                 self._classic.pop(group_id, None)
                 self.groups[group_id] = turn.group
-            return self._finish(turn)
+            return turn.effects + self.unstored.finish(turn.records, turn.answers)
         del self.groups[group_id]
         self._classic[group_id] = became
         classic_turn = Turn(became, turn.config, turn.now_ms)
@@ -288,17 +272,5 @@ class ConsumerGroups:
             classic_turn.restart_session(member)
         if turn.rebalance_reason is not None:
             rebalance.prepare_rebalance(classic_turn, turn.rebalance_reason)
-        return [*self._finish(turn), *classic_turn.effects]
-
-    def _finish(self, turn: ConsumerTurn) -> list[Effect]:
-        """End an operation: store its records, and answer after them."""
-        effects = turn.effects
-        if turn.records:
-            ticket = self.ticket()
-            ticket.answers += turn.answers
-            effects.append(Persist(tuple(turn.records), ticket))
-        elif self._unstored:
-            self._unstored[-1].answers += turn.answers
-        else:
-            effects += ConsumerStored(turn.answers).replies(ErrorCode.NONE)
-        return effects
+        stored = self.unstored.finish(turn.records, turn.answers)
+        return [*turn.effects, *stored, *classic_turn.effects]

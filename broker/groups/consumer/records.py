@@ -6,12 +6,10 @@ Layouts and kinds: protocol/messages/consumer_group_records.py. All values are o
 from __future__ import annotations
 
 import enum
-from struct import Struct
-from typing import Any
 
+from odradek.broker.groups.modern import records
+from odradek.broker.groups.modern.records import KeyValue, Layout
 from odradek.dataclass import dataclass
-from odradek.protocol.compiler import decode_prefix, encode
-from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -27,12 +25,6 @@ from odradek.protocol.messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-
-_VALUE_VERSION = 0
-_INT16 = Struct(">h")
-_VALUE_HEAD = _INT16.pack(_VALUE_VERSION)
-
-KeyValue = tuple[bytes, bytes | None]
 
 
 class Kind(enum.IntEnum):
@@ -68,35 +60,26 @@ class ConsumerRecord:
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    key: type[Any]
-    # None if no field of the value is needed.
-    value: type[Any] | None
-    # The field of the key with the record's name.
-    name_field: str | None = None
-
-
 _LAYOUTS = {
-    Kind.GROUP: _Layout(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    Kind.TOPICS: _Layout(ConsumerGroupPartitionMetadataKey, None),
-    Kind.MEMBER: _Layout(
+    Kind.GROUP: Layout(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    Kind.TOPICS: Layout(ConsumerGroupPartitionMetadataKey, None),
+    Kind.MEMBER: Layout(
         ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, "member_id"
     ),
-    Kind.TARGET_EPOCH: _Layout(
+    Kind.TARGET_EPOCH: Layout(
         ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
     ),
-    Kind.TARGET: _Layout(
+    Kind.TARGET: Layout(
         ConsumerGroupTargetAssignmentMemberKey,
         ConsumerGroupTargetAssignmentMemberValue,
         "member_id",
     ),
-    Kind.CURRENT: _Layout(
+    Kind.CURRENT: Layout(
         ConsumerGroupCurrentMemberAssignmentKey,
         ConsumerGroupCurrentMemberAssignmentValue,
         "member_id",
     ),
-    Kind.EXPRESSION: _Layout(
+    Kind.EXPRESSION: Layout(
         ConsumerGroupRegularExpressionKey,
         ConsumerGroupRegularExpressionValue,
         "regular_expression",
@@ -114,34 +97,20 @@ def encode_record(record: ConsumerRecord) -> KeyValue:
 
     Raises ProtocolError when a string is longer than the format can hold.
     """
-    layout = _LAYOUTS[record.kind]
-    named: dict[str, str] = {}
-    if layout.name_field is not None:
-        named[layout.name_field] = record.name
-    key = layout.key(group_id=record.group_id, **named)
-    head = _INT16.pack(record.kind) + encode(key, record.kind)
-    if record.value is None:
-        return head, None
-    return head, _VALUE_HEAD + encode(record.value, _VALUE_VERSION)
+    return records.encode_record(
+        _LAYOUTS[record.kind], record.kind, record.group_id, record.name, record.value
+    )
 
 
 def decode_record(number: int, key: bytes, value: bytes | None) -> ConsumerRecord:
     """Decode a record of one of the kinds; raises ProtocolError for invalid bytes."""
     kind = Kind(number)
     layout = _LAYOUTS[kind]
-    # Kafka, too, ignores bytes of a key after the fields that it knows.
-    named, _ = decode_prefix(layout.key, number, memoryview(key), _INT16.size)
-    name = getattr(named, layout.name_field) if layout.name_field else ""
-    return ConsumerRecord(kind, named.group_id, name, _decode_value(layout, value))
-
-
-def _decode_value(layout: _Layout, value: bytes | None) -> Value | None:
-    if value is None:
-        return None
+    group_id, name = records.decode_key(layout, kind, key)
+    read: Value | None
     if layout.value is None:
         # Only its existence counts: the record will be removed.
-        return ConsumerGroupMetadataValue(epoch=0)
-    if value[: _INT16.size] != _VALUE_HEAD:
-        raise ProtocolError("a consumer group's record is not of version 0")
-    made: Value = decode_prefix(layout.value, _VALUE_VERSION, memoryview(value), _INT16.size)[0]
-    return made
+        read = None if value is None else ConsumerGroupMetadataValue(epoch=0)
+    else:
+        read = records.decode_value(layout, kind, value)
+    return ConsumerRecord(kind, group_id, name, read)

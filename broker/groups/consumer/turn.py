@@ -19,13 +19,14 @@ from odradek.broker.coordination.effects import (
     Timer,
 )
 from odradek.broker.groups.config import GroupConfig
-from odradek.broker.groups.consumer.effects import Answer, ConsumerTimer
+from odradek.broker.groups.consumer.effects import ConsumerTimer
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import Member, MemberState
 from odradek.broker.groups.consumer.records import ConsumerRecord, Kind, Value
 from odradek.broker.groups.modern.spec import Assignment
 from odradek.broker.groups.modern.tables import Moment
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Answer
 from odradek.broker.groups.records import Record
 from odradek.broker.groups.state import ClassicGroup
 from odradek.dataclass import dataclass

@@ -7,14 +7,11 @@ partition is loaded again. Kafka's source: GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from odradek.broker.coordination.effects import (
     Caller,
     Effect,
-    Persist,
-    Reload,
     Reply,
     Timer,
     Token,
@@ -23,13 +20,14 @@ from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups.kinds import GroupsOfKind
 from odradek.broker.groups.modern.tables import Timeline
 from odradek.broker.groups.modern.topics import NO_TOPICS, TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Unstored
 from odradek.broker.groups.share import administration, heartbeats
 from odradek.broker.groups.share.administration import Altered, Deleting
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import JOINING_EPOCH, LEAVING_EPOCH
 from odradek.broker.groups.share.partitions import UNKNOWN_NAME, Begun
 from odradek.broker.groups.share.records import Kind, ShareRecord
-from odradek.broker.groups.share.turn import ShareGroupConfig, ShareStored, ShareTurn
+from odradek.broker.groups.share.turn import ShareGroupConfig, ShareTurn
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -45,7 +43,7 @@ def default_config(group_id: str) -> ShareGroupConfig:
 class ShareGroups:
     """Owns the share groups of a partition."""
 
-    __slots__ = ("_config_of", "_hashes", "_is_taken", "_unstored", "groups", "topics")
+    __slots__ = ("_config_of", "_hashes", "_is_taken", "groups", "topics", "unstored")
 
     def __init__(
         self,
@@ -59,8 +57,7 @@ class ShareGroups:
         self.topics = topics
         self._hashes = TopicHashes(topics)
         self._config_of, self._is_taken = config_of, is_taken
-        # Tickets of records on their way to the log, in order.
-        self._unstored: deque[ShareStored] = deque()
+        self.unstored = Unstored()
 
     def get(self, group_id: str) -> ShareGroup | None:
         """Return a group by its id."""
@@ -237,34 +234,19 @@ class ShareGroups:
                 turn.watch(member_id)
             yield from turn.effects
 
-    def stored(self, ticket: ShareStored, error: ErrorCode) -> list[Effect]:
-        """Answer the requests that have waited for records which the log has, or has refused."""
-        assert self._unstored.popleft() is ticket, "the log answers in its order"
-        effects = ticket.replies(error)
-        if error is not ErrorCode.NONE:
-            effects.append(Reload())
-        return effects
-
     def _turn(self, group: ShareGroup, now_ms: int) -> ShareTurn:
         config = self._config_of(group.group_id)
         return ShareTurn(group, config, now_ms, self.topics, self._hashes)
 
     def _finish(self, turn: ShareTurn) -> list[Effect]:
         """End an operation: store its records, and answer after them."""
-        group, effects = turn.group, turn.effects
+        group = turn.group
         if turn.records:
             if group.is_removed:
                 self.groups.pop(group.group_id, None)
             elif group.group_id not in self.groups:
                 self.groups[group.group_id] = group
-            ticket = ShareStored(turn.answers)
-            self._unstored.append(ticket)
-            effects.append(Persist(tuple(turn.records), ticket))
-        elif self._unstored:
-            self._unstored[-1].answers += turn.answers
-        else:
-            effects += ShareStored(turn.answers).replies(ErrorCode.NONE)
-        return effects
+        return turn.effects + self.unstored.finish(turn.records, turn.answers)
 
     def _administer(
         self, group_id: str, token: Token, now_ms: int, decide: Callable[[ShareTurn], Deleting]

@@ -6,12 +6,10 @@ Layouts and kinds: protocol/messages/share_group_metadata.py. All values are of 
 from __future__ import annotations
 
 import enum
-from struct import Struct
-from typing import Any
 
+from odradek.broker.groups.modern import records
+from odradek.broker.groups.modern.records import KeyValue, Layout
 from odradek.dataclass import dataclass
-from odradek.protocol.compiler import decode_prefix, encode
-from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.share_group_metadata import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -26,12 +24,6 @@ from odradek.protocol.messages.share_group_metadata import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-
-_VALUE_VERSION = 0
-_INT16 = Struct(">h")
-_VALUE_HEAD = _INT16.pack(_VALUE_VERSION)
-
-KeyValue = tuple[bytes, bytes | None]
 
 
 class Kind(enum.IntEnum):
@@ -66,26 +58,19 @@ class ShareRecord:
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    key: type
-    value: type
-    has_member: bool = False
-
-
 _LAYOUTS = {
-    Kind.MEMBER: _Layout(ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue, True),
-    Kind.GROUP: _Layout(ShareGroupMetadataKey, ShareGroupMetadataValue),
-    Kind.TARGET_EPOCH: _Layout(
+    Kind.MEMBER: Layout(ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue, "member_id"),
+    Kind.GROUP: Layout(ShareGroupMetadataKey, ShareGroupMetadataValue),
+    Kind.TARGET_EPOCH: Layout(
         ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
     ),
-    Kind.TARGET: _Layout(
-        ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue, True
+    Kind.TARGET: Layout(
+        ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue, "member_id"
     ),
-    Kind.CURRENT: _Layout(
-        ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue, True
+    Kind.CURRENT: Layout(
+        ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue, "member_id"
     ),
-    Kind.PARTITIONS: _Layout(
+    Kind.PARTITIONS: Layout(
         ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue
     ),
 }
@@ -101,13 +86,9 @@ def encode_record(record: ShareRecord) -> KeyValue:
 
     Raises ProtocolError when a string is longer than the format can hold.
     """
-    layout = _LAYOUTS[record.kind]
-    names = {"member_id": record.member_id} if layout.has_member else {}
-    made = layout.key(group_id=record.group_id, **names)
-    key = _INT16.pack(record.kind) + encode(made, record.kind)
-    if record.value is None:
-        return key, None
-    return key, _VALUE_HEAD + encode(record.value, _VALUE_VERSION)
+    return records.encode_record(
+        _LAYOUTS[record.kind], record.kind, record.group_id, record.member_id, record.value
+    )
 
 
 def decode_record(kind: int, key: bytes, value: bytes | None) -> ShareRecord:
@@ -116,13 +97,6 @@ def decode_record(kind: int, key: bytes, value: bytes | None) -> ShareRecord:
     Raises ProtocolError for bytes that are no such record.
     """
     layout = _LAYOUTS[Kind(kind)]
-    # Kafka, too, ignores bytes of a key after the fields that it knows.
-    name: Any = decode_prefix(layout.key, kind, memoryview(key), _INT16.size)[0]
-    member_id = name.member_id if layout.has_member else ""
-    if value is None:
-        return ShareRecord(Kind(kind), name.group_id, member_id, None)
-    if value[: _INT16.size] != _VALUE_HEAD:
-        raise ProtocolError(f"a value of kind {kind} has an unknown version")
-    # Bytes after the fields are ignored: a newer Kafka may have added fields at the end.
-    read: Value = decode_prefix(layout.value, _VALUE_VERSION, memoryview(value), _INT16.size)[0]
-    return ShareRecord(Kind(kind), name.group_id, member_id, read)
+    group_id, member_id = records.decode_key(layout, kind, key)
+    read: Value | None = records.decode_value(layout, kind, value)
+    return ShareRecord(Kind(kind), group_id, member_id, read)

@@ -14,13 +14,13 @@ from odradek.broker.coordination.effects import (
     CancelTimer,
     Effect,
     Note,
-    Reply,
     StartTimer,
     Timer,
     Token,
 )
 from odradek.broker.groups.modern.tables import Moment
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Answer
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.partitions import StatePartitions
 from odradek.broker.groups.share.records import Kind, ShareRecord, Value
@@ -44,34 +44,6 @@ class ShareGroupConfig:
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
     initialize_retry_ms: int = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer that waits for the log; `refuse` creates the answer after a failure."""
-
-    token: Token
-    response: object
-    refuse: Callable[[ErrorCode], object]
-
-
-@dataclass(slots=True)
-class ShareStored:
-    """Records of share groups, already taken in, with the answers that wait for them.
-
-    Later requests without records of their own wait here, too: their answers depend on these
-    records.
-    """
-
-    answers: list[Answer] = field(default_factory=list)
-
-    def replies(self, error: ErrorCode) -> list[Effect]:
-        """Answer all requests, after the log has the records or has refused them."""
-        failed = error is not ErrorCode.NONE
-        return [
-            Reply(one.token, one.refuse(error) if failed else one.response)
-            for one in self.answers
-        ]
 
 
 @dataclass(slots=True)

@@ -7,21 +7,19 @@ loaded again. Kafka's source: GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from odradek.broker.coordination.effects import (
     Caller,
     CancelTimer,
     Effect,
-    Persist,
-    Reload,
     Reply,
     Timer,
 )
 from odradek.broker.errors import Refusal, message_of
 from odradek.broker.groups.kinds import GroupsOfKind
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Unstored
 from odradek.broker.groups.offsets import GroupOffsets
 from odradek.broker.groups.records import GroupRecord, Record
 from odradek.broker.groups.state import ClassicGroup, GroupState
@@ -35,7 +33,6 @@ from odradek.broker.groups.streams.member import (
 from odradek.broker.groups.streams.records import Kind, StreamsRecord
 from odradek.broker.groups.streams.turn import (
     StreamsGroupConfig,
-    StreamsStored,
     StreamsTimer,
     StreamsTurn,
 )
@@ -53,7 +50,7 @@ def default_config(group_id: str) -> StreamsGroupConfig:
 class StreamsGroups:
     """Owns the streams groups of a partition."""
 
-    __slots__ = ("_classic", "_config_of", "_hashes", "_is_taken", "_unstored", "groups", "topics")
+    __slots__ = ("_classic", "_config_of", "_hashes", "_is_taken", "groups", "topics", "unstored")
 
     def __init__(
         self,
@@ -72,8 +69,7 @@ class StreamsGroups:
         self._classic = classic
         self._hashes = TopicHashes(topics)
         self._config_of, self._is_taken = config_of, is_taken
-        # Tickets of records on their way to the log, in order.
-        self._unstored: deque[StreamsStored] = deque()
+        self.unstored = Unstored()
 
     def get(self, group_id: str) -> StreamsGroup | None:
         """Return a group by its id."""
@@ -146,9 +142,7 @@ class StreamsGroups:
     def give_way(self, group: StreamsGroup) -> list[Effect]:
         """Remove an empty group whose id gets a classic group; its offsets stay."""
         del self.groups[group.group_id]
-        ticket = StreamsStored()
-        self._unstored.append(ticket)
-        return [*self.stop(group), Persist(tuple(self.tombstones(group)), ticket)]
+        return [*self.stop(group), *self.unstored.finish(self.tombstones(group), ())]
 
     def stop(self, group: StreamsGroup) -> list[Effect]:
         """Stop the timer of an empty group."""
@@ -175,14 +169,6 @@ class StreamsGroups:
                 if member.state is MemberState.UNREVOKED_TASKS:
                     turn.watch_revocation(member)
             yield from turn.effects
-
-    def stored(self, ticket: StreamsStored, error: ErrorCode) -> list[Effect]:
-        """Answer the requests that have waited for records which the log has, or has refused."""
-        assert self._unstored.popleft() is ticket, "the log answers in its order"
-        effects = ticket.replies(error)
-        if error is not ErrorCode.NONE:
-            effects.append(Reload())
-        return effects
 
     def _turn_of(self, request: StreamsGroupHeartbeatRequest, now_ms: int) -> StreamsTurn:
         """Begin a heartbeat in its group; a heartbeat that joins creates a missing group.
@@ -211,7 +197,7 @@ class StreamsGroups:
 
     def _finish(self, turn: StreamsTurn) -> list[Effect]:
         """End an operation: take in and store its records, and answer after them."""
-        group, effects = turn.group, turn.effects
+        group = turn.group
         turn.take_in()
         records: list[Record] = [*turn.records]
         if turn.is_new:
@@ -219,12 +205,4 @@ class StreamsGroups:
                 self._classic.pop(group.group_id)
                 records.insert(0, GroupRecord(group.group_id, None))
             self.groups[group.group_id] = group
-        if records:
-            ticket = StreamsStored(turn.answers)
-            self._unstored.append(ticket)
-            effects.append(Persist(tuple(records), ticket))
-        elif self._unstored:
-            self._unstored[-1].answers += turn.answers
-        else:
-            effects += StreamsStored(turn.answers).replies(ErrorCode.NONE)
-        return effects
+        return turn.effects + self.unstored.finish(records, turn.answers)

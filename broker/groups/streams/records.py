@@ -6,12 +6,10 @@ Layouts and kinds: protocol/messages/streams_group_records.py. All values are of
 from __future__ import annotations
 
 import enum
-from struct import Struct
-from typing import Any
 
+from odradek.broker.groups.modern import records
+from odradek.broker.groups.modern.records import KeyValue, Layout
 from odradek.dataclass import dataclass
-from odradek.protocol.compiler import decode_prefix, encode
-from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -26,12 +24,6 @@ from odradek.protocol.messages.streams_group_records import (
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
-
-_VALUE_VERSION = 0
-_INT16 = Struct(">h")
-_VALUE_HEAD = _INT16.pack(_VALUE_VERSION)
-
-KeyValue = tuple[bytes, bytes | None]
 
 
 class Kind(enum.IntEnum):
@@ -66,26 +58,23 @@ class StreamsRecord:
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    key: type
-    value: type
-    has_member: bool = False
-
-
 _LAYOUTS = {
-    Kind.GROUP: _Layout(StreamsGroupMetadataKey, StreamsGroupMetadataValue),
-    Kind.MEMBER: _Layout(StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue, True),
-    Kind.TARGET_EPOCH: _Layout(
+    Kind.GROUP: Layout(StreamsGroupMetadataKey, StreamsGroupMetadataValue),
+    Kind.MEMBER: Layout(
+        StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue, "member_id"
+    ),
+    Kind.TARGET_EPOCH: Layout(
         StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue
     ),
-    Kind.TARGET: _Layout(
-        StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue, True
+    Kind.TARGET: Layout(
+        StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue, "member_id"
     ),
-    Kind.CURRENT: _Layout(
-        StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue, True
+    Kind.CURRENT: Layout(
+        StreamsGroupCurrentMemberAssignmentKey,
+        StreamsGroupCurrentMemberAssignmentValue,
+        "member_id",
     ),
-    Kind.TOPOLOGY: _Layout(StreamsGroupTopologyKey, StreamsGroupTopologyValue),
+    Kind.TOPOLOGY: Layout(StreamsGroupTopologyKey, StreamsGroupTopologyValue),
 }
 
 
@@ -99,13 +88,9 @@ def encode_record(record: StreamsRecord) -> KeyValue:
 
     Raises ProtocolError when a string is longer than the format can hold.
     """
-    layout = _LAYOUTS[record.kind]
-    names = {"member_id": record.member_id} if layout.has_member else {}
-    made = layout.key(group_id=record.group_id, **names)
-    key = _INT16.pack(record.kind) + encode(made, record.kind)
-    if record.value is None:
-        return key, None
-    return key, _VALUE_HEAD + encode(record.value, _VALUE_VERSION)
+    return records.encode_record(
+        _LAYOUTS[record.kind], record.kind, record.group_id, record.member_id, record.value
+    )
 
 
 def decode_record(kind: int, key: bytes, value: bytes | None) -> StreamsRecord:
@@ -114,13 +99,6 @@ def decode_record(kind: int, key: bytes, value: bytes | None) -> StreamsRecord:
     Raises ProtocolError for bytes that are no such record.
     """
     layout = _LAYOUTS[Kind(kind)]
-    # Kafka, too, ignores bytes of a key after the fields that it knows.
-    name: Any = decode_prefix(layout.key, kind, memoryview(key), _INT16.size)[0]
-    member_id = name.member_id if layout.has_member else ""
-    if value is None:
-        return StreamsRecord(Kind(kind), name.group_id, member_id, None)
-    if value[: _INT16.size] != _VALUE_HEAD:
-        raise ProtocolError(f"a value of kind {kind} has an unknown version")
-    # Bytes after the fields are ignored: a newer Kafka may have added fields at the end.
-    read: Value = decode_prefix(layout.value, _VALUE_VERSION, memoryview(value), _INT16.size)[0]
-    return StreamsRecord(Kind(kind), name.group_id, member_id, read)
+    group_id, member_id = records.decode_key(layout, kind, key)
+    read: Value | None = records.decode_value(layout, kind, value)
+    return StreamsRecord(Kind(kind), group_id, member_id, read)

@@ -16,12 +16,12 @@ from odradek.broker.coordination.effects import (
     CancelTimer,
     Effect,
     Note,
-    Reply,
     StartTimer,
     Timer,
     Token,
 )
 from odradek.broker.groups.modern.topics import TopicHashes, TopicView
+from odradek.broker.groups.modern.unstored import Answer
 from odradek.broker.groups.streams.group import StreamsGroup, Unlogged
 from odradek.broker.groups.streams.member import MemberState, StreamsMember
 from odradek.broker.groups.streams.records import Kind, StreamsRecord, Value
@@ -56,34 +56,6 @@ class StreamsGroupConfig:
     assignment_interval_ms: int = 1_000
     initial_delay_ms: int = 3_000
     standby_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer that waits for the log; `refuse` creates the answer after a failure."""
-
-    token: Token
-    response: object
-    refuse: Callable[[ErrorCode], object]
-
-
-@dataclass(slots=True)
-class StreamsStored:
-    """Records of streams groups, already taken in, with the answers that wait for them.
-
-    Later requests without records of their own wait here, too: their answers depend on these
-    records.
-    """
-
-    answers: list[Answer] = field(default_factory=list)
-
-    def replies(self, error: ErrorCode) -> list[Effect]:
-        """Answer all requests, after the log has the records or has refused them."""
-        failed = error is not ErrorCode.NONE
-        return [
-            Reply(one.token, one.refuse(error) if failed else one.response)
-            for one in self.answers
-        ]
 
 
 @dataclass(slots=True)
