@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from odradek.config.member_intervals import interval_problems
 from odradek.config.option import option, options
 from odradek.config.values import INT32_MAX, at_least, int32, one_of_any_case, subset_of
 
@@ -116,31 +117,4 @@ def consumer_problems(config: ConsumerConfig) -> Iterator[tuple[str, Sequence[st
     if "classic" not in config.group_coordinator_rebalance_protocols:
         name = "group.coordinator.rebalance.protocols"
         yield f"Disabling the 'classic' protocol is not supported: {name}.", (name,)
-    bounded = {
-        "heartbeat.interval.ms": (
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        "session.timeout.ms": (
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-        "assignment.interval.ms": (
-            config.group_consumer_min_assignment_interval_ms,
-            config.group_consumer_assignment_interval_ms,
-            config.group_consumer_max_assignment_interval_ms,
-        ),
-    }
-    for name, (low, value, high) in bounded.items():
-        lowest, own, highest = f"{_PREFIX}min.{name}", f"{_PREFIX}{name}", f"{_PREFIX}max.{name}"
-        if high < low:
-            yield f"{highest} must be greater than or equal to {lowest}", (highest, lowest)
-        if value < low:
-            yield f"{own} must be greater than or equal to {lowest}", (own, lowest)
-        if value > high:
-            yield f"{own} must be less than or equal to {highest}", (own, highest)
-    heartbeat, session = f"{_PREFIX}heartbeat.interval.ms", f"{_PREFIX}session.timeout.ms"
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
-        yield f"{heartbeat} must be less than {session}", (heartbeat, session)
+    yield from interval_problems(_PREFIX, config)

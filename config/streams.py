@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from odradek.config.member_intervals import interval_problems
 from odradek.config.option import option, options
 from odradek.config.values import INT32_MAX, at_least, int32
 
@@ -101,34 +102,7 @@ class StreamsConfig:
 
 def streams_problems(config: StreamsConfig) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield each contradiction, in Kafka's words, with the names of its options."""
-    bounded = {
-        "heartbeat.interval.ms": (
-            config.group_streams_min_heartbeat_interval_ms,
-            config.group_streams_heartbeat_interval_ms,
-            config.group_streams_max_heartbeat_interval_ms,
-        ),
-        "session.timeout.ms": (
-            config.group_streams_min_session_timeout_ms,
-            config.group_streams_session_timeout_ms,
-            config.group_streams_max_session_timeout_ms,
-        ),
-        "assignment.interval.ms": (
-            config.group_streams_min_assignment_interval_ms,
-            config.group_streams_assignment_interval_ms,
-            config.group_streams_max_assignment_interval_ms,
-        ),
-    }
-    for name, (low, value, high) in bounded.items():
-        lowest, own, highest = f"{_PREFIX}min.{name}", f"{_PREFIX}{name}", f"{_PREFIX}max.{name}"
-        if high < low:
-            yield f"{highest} must be greater than or equal to {lowest}", (highest, lowest)
-        if value < low:
-            yield f"{own} must be greater than or equal to {lowest}", (own, lowest)
-        if value > high:
-            yield f"{own} must be less than or equal to {highest}", (own, highest)
-    heartbeat, session = f"{_PREFIX}heartbeat.interval.ms", f"{_PREFIX}session.timeout.ms"
-    if config.group_streams_heartbeat_interval_ms >= config.group_streams_session_timeout_ms:
-        yield f"{heartbeat} must be less than {session}", (heartbeat, session)
+    yield from interval_problems(_PREFIX, config)
     count, most = f"{_PREFIX}num.standby.replicas", f"{_PREFIX}max.standby.replicas"
     if config.group_streams_num_standby_replicas > config.group_streams_max_standby_replicas:
         yield f"{count} must be less than or equal to {most}", (count, most)

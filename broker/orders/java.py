@@ -20,7 +20,7 @@ def string_length(text: str | None) -> int:
     """Return String.length(), 0 for null."""
     if not text:
         return 0
-    return len(text) if text.isascii() else len(_utf16(text)) // 2
+    return len(text) if text.isascii() else len(utf16(text)) // 2
 
 
 # The factors of a text's units in its hash, that of the last unit last; most names are shorter.
@@ -131,10 +131,11 @@ def _partition_for(group_id: str, partition_count: int) -> int:
 
 
 def _units(text: str) -> tuple[int, ...]:
-    data = _utf16(text)
+    data = utf16(text)
     return unpack(f">{len(data) // 2}H", data)
 
 
-def _utf16(text: str) -> bytes:
+def utf16(text: str) -> bytes:
+    """Return the key by which Java compares texts: their UTF-16 units."""
     # A lone surrogate cannot come from valid UTF-8, but counts as one unit.
     return text.encode("utf-16-be", "surrogatepass")

@@ -19,19 +19,19 @@ from odradek.broker.groups.consumer.member import (
     MemberState,
 )
 from odradek.broker.groups.consumer.reconcile import Owned
+from odradek.broker.groups.modern.records import check_key_names
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 # From this version on, members create their own ids (KIP-1082).
 _OWN_ID_VERSION = 1
-_NAME_BYTES_MAX = 2**15 - 1
 
 
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]
 ) -> None:
     """Raise Refusal for a heartbeat that is invalid in any group."""
-    check_names(request.group_id, request.member_id, request.subscribed_topic_regex or "")
+    check_key_names(request.group_id, request.member_id, request.subscribed_topic_regex or "")
     epoch = request.member_epoch
     if api_version >= _OWN_ID_VERSION or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH:
         _refuse_empty(request.member_id, "MemberId")
@@ -51,12 +51,6 @@ def check_heartbeat(
             f"ServerAssignor {request.server_assignor} is not supported. "
             f"Supported assignors: {', '.join(assignors)}.",
         )
-
-
-def check_names(*names: str) -> None:
-    """Raise Refusal for names that are too long for the key of a record."""
-    if any(len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX for name in names):
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def check_size(members: Mapping[str, object], size_max: int, member_id: str) -> None:

@@ -28,6 +28,7 @@ from odradek.broker.groups.consumer.group import ConsumerGroup, preferred
 from odradek.broker.groups.consumer.heartbeats import Joining
 from odradek.broker.groups.consumer.member import ClassicPart, Member, MemberState, partitions_of
 from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.modern.records import check_key_names
 from odradek.broker.groups.state import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -174,7 +175,7 @@ def leave(turn: ConsumerTurn, leaving: Sequence[MemberIdentity], caller: Caller)
 
 def _check_join(turn: ConsumerTurn, request: JoinGroupRequest) -> None:
     group, config = turn.group, turn.config
-    checks.check_names(request.member_id)
+    check_key_names(request.member_id)
     if not (config.may_upgrade or config.may_downgrade):
         raise Refusal(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

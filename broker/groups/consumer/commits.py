@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import Member
+from odradek.broker.groups.modern import commits
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import OffsetCommitRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -21,7 +22,6 @@ from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # Members of the consumer protocol need this version of OffsetCommit, or a later one.
 _CONSUMER_VERSION = 9
-_NO_GENERATION = -1
 Partition = tuple[str, bytes, int]
 
 
@@ -49,33 +49,21 @@ def transaction_problem(
     group: ConsumerGroup, request: TxnOffsetCommitRequest, topic_ids: Iterable[bytes]
 ) -> ErrorCode:
     """Return the error that forbids to commit offsets in a transaction, NONE without one."""
-    epoch = request.generation_id
-    if epoch < 0 and not group.members:
-        return ErrorCode.NONE
-    is_anonymous = not request.member_id and request.group_instance_id is None
-    if epoch == _NO_GENERATION and is_anonymous:
-        return ErrorCode.NONE
-    member = group.members.get(request.member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     partitions = (
         (topic_id, partition.partition_index)
         for topic_id, topic in zip(topic_ids, request.topics, strict=True)
         for partition in topic.partitions
     )
-    error = _epoch_problem(member, epoch, partitions)
-    # TxnOffsetCommit has no other code for a stale epoch.
-    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+    return commits.transaction_problem(
+        group.members,
+        request,
+        lambda member: _epoch_problem(member, request.generation_id, partitions),
+    )
 
 
 def fetch_problem(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
     """Return the error that forbids a request to read offsets, NONE without one."""
-    if request.member_id is None and request.member_epoch < 0:
-        return ErrorCode.NONE
-    member = group.members.get(request.member_id or "")
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if request.member_epoch == member.epoch else _stale(member)
+    return commits.fetch_problem(group.members, request, _stale)
 
 
 def _epoch_problem(

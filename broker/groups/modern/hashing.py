@@ -16,6 +16,8 @@ from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
+from odradek.broker.orders.java import utf16
+
 _MAGIC = b"\0"
 _INT32 = Struct("<i")
 _INT64 = Struct("<q")
@@ -41,7 +43,7 @@ def topic_hash(topic_id: bytes, name: str, racks: Sequence[Sequence[str]]) -> in
 
 def group_hash(hashes: Iterable[tuple[str, int]]) -> int:
     """Hash a group's topics, given as names and hashes."""
-    ordered = sorted(hashes, key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
+    ordered = sorted(hashes, key=lambda pair: utf16(pair[0]))
     if not ordered:
         return 0
     return _signed(xxh3_64_intdigest(b"".join(_INT64.pack(value) for _, value in ordered)))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
 from odradek.broker.groups.modern.tables import Table
-from odradek.broker.orders.java import copied_capacity, uuid_hash
+from odradek.broker.orders.java import copied_capacity, utf16, uuid_hash
 from odradek.dataclass import dataclass
 
 NAME = "range"
@@ -51,9 +51,8 @@ def assign(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _rank(member_id: str, member: MemberSpec) -> tuple[bool, bytes]:
-    # Java compares strings by their UTF-16 units.
     name = member_id if member.instance_id is None else member.instance_id
-    return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
+    return member.instance_id is None, utf16(name)
 
 
 def _share(spec: GroupSpec, topic_id: bytes, reader_count: int) -> _Share:

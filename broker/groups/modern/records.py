@@ -9,14 +9,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
+from odradek.broker.errors import Refusal
 from odradek.dataclass import dataclass
 from odradek.protocol.compiler import decode_prefix, encode
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol.errors import ErrorCode, ProtocolError
 
 KeyValue = tuple[bytes, bytes | None]
 
 _INT16 = Struct(">h")
 _VALUE_VERSION = 0
+_NAME_BYTES_MAX = 2**15 - 1
 _VALUE_HEAD = _INT16.pack(_VALUE_VERSION)
 
 
@@ -29,6 +31,12 @@ class Layout:
     value: type[Any] | None
     # The field of the key with the record's name, None for records of the whole group.
     name_field: str | None = None
+
+
+def check_key_names(*names: str) -> None:
+    """Raise Refusal for names that are too long for the key of a record."""
+    if any(len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX for name in names):
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def encode_record(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from odradek.broker.errors import Refusal
+from odradek.broker.groups.modern.records import check_key_names
 from odradek.broker.groups.modern.topics import TopicView
 from odradek.broker.groups.streams import topology
 from odradek.broker.groups.streams.configured import TASKS_MAX, Configured
@@ -22,8 +23,6 @@ from odradek.protocol.messages.streams_group_heartbeat import (
 )
 from odradek.protocol.pacing import paced
 
-_NAME_BYTES_MAX = 2**15 - 1
-
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest, topics: TopicView) -> None:
     """Raise Refusal for a heartbeat that is invalid in any group.
@@ -34,9 +33,7 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest, topics: TopicView) ->
     _refuse_blank(request.member_id, "MemberId")
     _refuse_blank(request.group_id, "GroupId")
     _refuse_blank(request.rack_id, "RackId")
-    for name in (request.group_id, request.member_id):
-        if len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+    check_key_names(request.group_id, request.member_id)
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     epoch = request.member_epoch
     if epoch == JOINING_EPOCH:
@@ -87,16 +84,16 @@ def check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest) ->
     epoch = request.member_epoch
     if epoch == JOINING_EPOCH or epoch == member.epoch:
         return
-    assigned = member.assigned
+    assigned = member.assigned.tasks
     is_behind = epoch < member.epoch
-    if is_behind and epoch == member.previous_epoch:
-        active = {name: some.keys() for name, some in assigned.active.items()}
-        if (
-            _are_within(request.active_tasks, active)
-            and _are_within(request.standby_tasks, assigned.standby)
-            and _are_within(request.warmup_tasks, assigned.warmup)
-        ):
-            return
+    if (
+        is_behind
+        and epoch == member.previous_epoch
+        and _are_within(request.active_tasks, assigned.active)
+        and _are_within(request.standby_tasks, assigned.standby)
+        and _are_within(request.warmup_tasks, assigned.warmup)
+    ):
+        return
     raise Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The streams group member has a {'smaller' if is_behind else 'greater'} member epoch "

@@ -15,6 +15,7 @@ from dataclasses import field
 
 from odradek.broker.coordination.effects import Effect
 from odradek.broker.groups.config import GroupConfig
+from odradek.broker.groups.modern import commits
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.member import StreamsMember
 from odradek.dataclass import dataclass
@@ -25,7 +26,6 @@ from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # Members need this version of OffsetCommit, or a later one.
 _FIRST_VERSION = 9
-_NO_GENERATION = -1
 
 
 @dataclass(slots=True)
@@ -58,32 +58,21 @@ def commit_problem(
 
 def transaction_problem(group: StreamsGroup, request: TxnOffsetCommitRequest) -> ErrorCode:
     """Return the error that forbids to commit offsets in a transaction, NONE without one."""
-    epoch = request.generation_id
-    if epoch < 0 and not group.members:
-        return ErrorCode.NONE
-    is_anonymous = not request.member_id and request.group_instance_id is None
-    if epoch == _NO_GENERATION and is_anonymous:
-        return ErrorCode.NONE
-    member = group.members.get(request.member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     partitions = (
         (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
     )
-    error = _epoch_problem(group, member, epoch, partitions)
-    # TxnOffsetCommit has no other code for a stale epoch.
-    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+    return commits.transaction_problem(
+        group.members,
+        request,
+        lambda member: _epoch_problem(group, member, request.generation_id, partitions),
+    )
 
 
 def fetch_problem(group: StreamsGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
     """Return the error that forbids a request to read offsets, NONE without one."""
-    if request.member_id is None and request.member_epoch < 0:
-        return ErrorCode.NONE
-    member = group.members.get(request.member_id or "")
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    is_current = request.member_epoch == member.epoch
-    return ErrorCode.NONE if is_current else ErrorCode.STALE_MEMBER_EPOCH
+    return commits.fetch_problem(
+        group.members, request, lambda member: ErrorCode.STALE_MEMBER_EPOCH
+    )
 
 
 def _epoch_problem(

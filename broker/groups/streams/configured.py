@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.broker.errors import Refusal
 from odradek.broker.groups.modern.topics import TopicView
-from odradek.broker.groups.streams.tasks import utf16
 from odradek.broker.groups.streams.topology import Topology, required_names, sources
-from odradek.broker.orders.java import hash_order
+from odradek.broker.orders.java import hash_order, utf16
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.streams_group_records import Subtopology, TopicInfo

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from odradek.broker.groups.streams.configured import Configured, InternalTopic
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.member import StreamsMember
-from odradek.broker.groups.streams.tasks import Partitions, Tasks, utf16
+from odradek.broker.groups.streams.tasks import Tasks, listed
 from odradek.broker.groups.streams.topology import Topology
-from odradek.broker.orders.java import hash_order
+from odradek.broker.orders.java import hash_order, utf16
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import streams_group_describe as describe
 from odradek.protocol.messages.streams_group_describe import (
@@ -123,8 +123,6 @@ def _member(member: StreamsMember, target: Tasks | None) -> Member:
     if member.endpoint is not None:
         host, port = member.endpoint
         endpoint = Endpoint(host=host, port=port)
-    active = {name: some.keys() for name, some in member.assigned.active.items()}
-    held = Tasks(active, member.assigned.standby, member.assigned.warmup)
     return Member(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -138,21 +136,14 @@ def _member(member: StreamsMember, target: Tasks | None) -> Member:
         client_tags=[
             KeyValue(key=key, value=member.tags[key]) for key in hash_order(member.tags)
         ],
-        assignment=_assignment(held),
+        assignment=_assignment(member.assigned.tasks),
         target_assignment=_assignment(target or Tasks()),
     )
 
 
 def _assignment(tasks: Tasks) -> Assignment:
     return Assignment(
-        active_tasks=_task_ids(tasks.active),
-        standby_tasks=_task_ids(tasks.standby),
-        warmup_tasks=_task_ids(tasks.warmup),
+        active_tasks=listed(TaskIds, tasks.active),
+        standby_tasks=listed(TaskIds, tasks.standby),
+        warmup_tasks=listed(TaskIds, tasks.warmup),
     )
-
-
-def _task_ids(tasks: Partitions) -> list[TaskIds]:
-    return [
-        TaskIds(subtopology_id=name, partitions=sorted(tasks[name]))
-        for name in sorted(tasks, key=utf16)
-    ]

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from odradek.broker.groups.modern.tables import in_number_order
 from odradek.broker.groups.streams.member import StreamsMember
-from odradek.broker.groups.streams.tasks import utf16
 from odradek.broker.groups.streams.turn import StreamsTurn
-from odradek.broker.orders.java import hash_order
+from odradek.broker.orders.java import hash_order, utf16
 from odradek.protocol.messages.streams_group_heartbeat import (
     Endpoint,
     EndpointToPartitions,

@@ -252,9 +252,10 @@ def _response(
 
 
 def _answer_tasks(response: StreamsGroupHeartbeatResponse, assigned: HeldTasks) -> None:
-    response.active_tasks = _answered({name: x.keys() for name, x in assigned.active.items()})
-    response.standby_tasks = _answered(assigned.standby)
-    response.warmup_tasks = _answered(assigned.warmup)
+    tasks = assigned.tasks
+    response.active_tasks = _answered(tasks.active)
+    response.standby_tasks = _answered(tasks.standby)
+    response.warmup_tasks = _answered(tasks.warmup)
 
 
 def _answered(tasks: Partitions) -> list[TaskIds]:

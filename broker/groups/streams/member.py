@@ -12,17 +12,18 @@ from dataclasses import field, replace
 from odradek.broker.groups.streams.tasks import (
     NOTHING_HELD,
     HeldTasks,
+    listed,
     read_held,
-    stored,
     stored_since,
-    utf16,
 )
+from odradek.broker.orders.java import utf16
 from odradek.dataclass import dataclass
 from odradek.protocol.messages.streams_group_records import (
     Endpoint,
     KeyValue,
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
+    TaskIds,
 )
 
 JOINING_EPOCH = 0
@@ -115,11 +116,11 @@ class StreamsMember:
             previous_member_epoch=self.previous_epoch,
             state=self.state,
             active_tasks=stored_since(self.assigned.active),
-            standby_tasks=stored(self.assigned.standby),
-            warmup_tasks=stored(self.assigned.warmup),
+            standby_tasks=listed(TaskIds, self.assigned.standby),
+            warmup_tasks=listed(TaskIds, self.assigned.warmup),
             active_tasks_pending_revocation=stored_since(self.revoking.active),
-            standby_tasks_pending_revocation=stored(self.revoking.standby),
-            warmup_tasks_pending_revocation=stored(self.revoking.warmup),
+            standby_tasks_pending_revocation=listed(TaskIds, self.revoking.standby),
+            warmup_tasks_pending_revocation=listed(TaskIds, self.revoking.warmup),
         )
 
     def with_current(

@@ -65,7 +65,7 @@ class Step:
         member, had, own = self.member, self.member.assigned, self.member.process_id
         processes, at = self.processes, self.epoch
         active = _split(
-            {name: some.keys() for name, some in had.active.items()},
+            had.tasks.active,
             self.target.active,
             lambda *task: processes.active(*task) is not None or processes.shadows(own, *task),
         )

@@ -8,18 +8,20 @@ Kafka's sources: TasksTuple, TasksTupleWithEpochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from odradek.broker.groups.modern.tables import Table, in_number_order
-from odradek.broker.orders.java import copied_capacity, int_hash
+from odradek.broker.orders.java import copied_capacity, int_hash, utf16
 from odradek.dataclass import dataclass
 from odradek.protocol.messages.streams_group_records import (
     StreamsGroupTargetAssignmentMemberValue,
     TargetTaskIds,
     TaskIds,
 )
+
+T = TypeVar("T")
 
 Partitions = Mapping[str, Set[int]]
 """Partitions by subtopology."""
@@ -51,7 +53,7 @@ class Tasks:
     def has_any_of(self, held: HeldTasks) -> bool:
         """Return whether a task is in both, in the same role."""
         return (
-            _meet(self.active, {name: some.keys() for name, some in held.active.items()})
+            _meet(self.active, held.tasks.active)
             or _meet(self.standby, held.standby)
             or _meet(self.warmup, held.warmup)
         )
@@ -59,9 +61,9 @@ class Tasks:
     def stored(self) -> StreamsGroupTargetAssignmentMemberValue:
         """Return the record of a member's target."""
         return StreamsGroupTargetAssignmentMemberValue(
-            active_tasks=_targets(self.active),
-            standby_tasks=_targets(self.standby),
-            warmup_tasks=_targets(self.warmup),
+            active_tasks=listed(TargetTaskIds, self.active),
+            standby_tasks=listed(TargetTaskIds, self.standby),
+            warmup_tasks=listed(TargetTaskIds, self.warmup),
         )
 
 
@@ -78,6 +80,12 @@ class HeldTasks:
         """Whether there are no tasks."""
         return not (self.active or self.standby or self.warmup)
 
+    @property
+    def tasks(self) -> Tasks:
+        """The same tasks, without the epochs."""
+        active = {name: some.keys() for name, some in self.active.items()}
+        return Tasks(active, self.standby, self.warmup)
+
     def merged(self, other: HeldTasks) -> HeldTasks:
         """Return the tasks of both, which have none in common; Java's maps give their order."""
         active = {}
@@ -93,11 +101,6 @@ class HeldTasks:
 
 NO_TASKS = Tasks()
 NOTHING_HELD = HeldTasks()
-
-
-def utf16(text: str) -> bytes:
-    """Return the key by which Java sorts texts."""
-    return text.encode("utf-16-be", "surrogatepass")
 
 
 def by_subtopology(ids: Iterable[TaskIdsLike]) -> Partitions:
@@ -148,17 +151,10 @@ def stored_since(tasks: Since) -> list[TaskIds]:
     ]
 
 
-def stored(tasks: Partitions) -> list[TaskIds]:
-    """Return standby or warm-up tasks for a member's record."""
+def listed(make: Callable[..., T], tasks: Partitions) -> list[T]:
+    """Return tasks as a message has them; `make` makes its tasks of one subtopology."""
     return [
-        TaskIds(subtopology_id=name, partitions=sorted(tasks[name]))
-        for name in sorted(tasks, key=utf16)
-    ]
-
-
-def _targets(tasks: Partitions) -> list[TargetTaskIds]:
-    return [
-        TargetTaskIds(subtopology_id=name, partitions=sorted(tasks[name]))
+        make(subtopology_id=name, partitions=sorted(tasks[name]))
         for name in sorted(tasks, key=utf16)
     ]
 
