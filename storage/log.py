@@ -53,8 +53,6 @@ class Log(ReadableLog):
         super().__init__(directory, identity, config, parts)
         self._fs, self._random = fs, random_source
         self._directory_dirty = True
-        # Whether a crash keeps the names of its files; if not, it may keep later ones only.
-        self.has_durable_names = True
         # Small files that the next flush makes durable, besides the producers' snapshots.
         self.unsynced: list[Path] = []
         self._exchange: Exchange | None = None
@@ -174,7 +172,7 @@ class Log(ReadableLog):
         old = self.active
         if old.size_bytes == 0:
             return
-        if not self.has_durable_names:
+        if not self.has_durable_names:  # a crash could keep the name of the new one only
             self.sync_names()
         # A failed roll may leave files of the new segment, which imply that the old one ends here.
         self._is_half_rolled = True
@@ -226,12 +224,18 @@ class Log(ReadableLog):
     def flushed(self, end_offset: int) -> None:
         """Note that every batch before an offset is on the disk."""
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
-        self.has_durable_names = True  # its first flush has synced the directory
+        self.active.has_durable_names = True  # its first flush has synced the directory
+
+    @property
+    def has_durable_names(self) -> bool:
+        """Whether a crash keeps the names of all files; not known of a new log."""
+        return self.active.has_durable_names
 
     def sync_names(self) -> None:
         """Make the names of the files durable; may run in a thread. Raises DiskFailure."""
+        active = self.active  # before the sync, which covers no later one
         self._fs.sync_directory(self.directory)
-        self.has_durable_names = True
+        active.has_durable_names = True
 
     # --- trimming and replacing -----------------------------------------------------------
 

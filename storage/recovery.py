@@ -127,7 +127,7 @@ def load_log(
     producers = _load_producers(fs, directory, segments, start, flushed_end)
     parts = LogParts(segments, start, end, epochs, producers)
     log = Log(fs, directory, identity, config, parts, random_source)
-    log.has_durable_names = was_clean and end > 0
+    log.active.has_durable_names = was_clean and end > 0
     if end == 0:  # an attempt to begin it may have failed between its files and their sync
         log.unsynced += [epochs.path, directory / PARTITION_METADATA]
     return log

@@ -94,6 +94,8 @@ class Segment:
         self.roll_jitter_ms = 0
         # Whether log and indexes are known to be on the disk, and no batch will follow.
         self.is_durable = False
+        # Whether a crash keeps the names of its files: see Log.roll().
+        self.has_durable_names = True
         # The error after which appended batches can no longer be made durable, or None.
         self.sync_failure: DiskFailure | None = None
         self.offset_index = OffsetIndex(fs, self.path(INDEX), base_offset)
