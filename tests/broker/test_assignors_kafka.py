@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +16,13 @@ from odradek.broker.groups.modern.spec import Assignment, GroupSpec, MemberSpec
 from odradek.broker.groups.modern.tables import Table, in_set_order
 from odradek.broker.orders.java import string_hash
 from odradek.protocol.wire import encode_uuid
-from tests.support.java import program
+from tests.support.java import ask
 
 pytestmark = pytest.mark.kafka
 
 ORACLE = Path(__file__).with_name("AssignorOracle.java")
 ASSIGNORS = {"uniform": uniform.assign, "range": ranges.assign}
 SEEDS = range(150)
-
-
-def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Ask Kafka's code; return its answers."""
-    done = subprocess.run(
-        program(ORACLE),
-        input="".join(f"{json.dumps(line)}\n" for line in lines),
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=240,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @dataclass
@@ -159,7 +144,7 @@ def test_groups_that_change_are_assigned_as_by_kafka() -> None:
         for seed, group in zip(SEEDS, groups, strict=True):
             if turn:
                 change(group, random.Random(f"{seed} {turn}"))
-        answers = ask([group.line() for group in groups])
+        answers = ask(ORACLE, [group.line() for group in groups])
         for seed, group, answer in zip(SEEDS, groups, answers, strict=True):
             ours = ASSIGNORS[group.assignor](group.spec())
             assert told(ours) == in_order(answer), f"seed {seed} turn {turn} {group.assignor}"
@@ -193,6 +178,7 @@ def test_topics_hash_as_in_kafka() -> None:
         for racks in ([[]], [["b", "a"], ["🦉"]], [[] for _ in range(300)])
     ]
     answers = ask(
+        ORACLE,
         [
             {"hash": name, "id": encode_uuid(topic_id), "racks": racks}
             for topic_id, name, racks in topics

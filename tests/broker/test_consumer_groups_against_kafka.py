@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
 import pytest
@@ -21,10 +20,8 @@ from odradek.broker.groups.consumer import checks, descriptions, embedded, heart
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.records import ConsumerRecord, Kind
 from odradek.broker.groups.modern.tables import PLACES, in_set_order
-from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record, decode_record
+from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record
 from odradek.broker.orders.java import uuid_hash
-from odradek.protocol.batch_records import decode_records
-from odradek.protocol.batches import iterate_batches
 from odradek.protocol.compiler import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_describe import (
@@ -61,9 +58,10 @@ from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequ
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import FakeTopics
 from tests.broker.kafka_peer import Peer
+from tests.broker.written_by_both import WrittenByBoth
 from tests.support.asking import GROUP, await_coordinator, create_topics
 from tests.support.requests import creatable
-from tests.support.waiting import last_answer, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -114,8 +112,10 @@ class Both:
     peer: Peer
     group: str
     world: ConsumerWorld
-    position: int = 0
-    seen: int = 0
+    written: WrittenByBoth = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.written = WrittenByBoth(self.kafka, self.group, self.world.log, _plain_record)
 
     def ask(self, operation: str, request: Any, version: int) -> Any:
         """Ask both; hold the answers and the records against each other; return the answer."""
@@ -128,37 +128,8 @@ class Both:
         group = self.world.shard.consumers.get(self.group)
         if group is not None and group.is_resolving:
             self.world.pass_time(5)  # Kafka does it in another thread
-        written, expected = self.our_records(), list[Record]()
-
-        def known() -> list[Record]:
-            expected.extend(self.their_records())
-            return expected
-
-        last_answer(known, lambda expected: len(expected) >= len(written))
-        assert in_runs(written) == in_runs(expected), (operation, request)
+        self.written.check((operation, request))
         return theirs
-
-    def our_records(self) -> list[Record]:
-        """Return what we have written since the last time."""
-        new = self.world.log[self.seen :]
-        self.seen = len(self.world.log)
-        return [record for key, value in new if (record := decode_record(key, value))]
-
-    def their_records(self) -> list[Record]:
-        """Return what Kafka has written of the group since the last time."""
-        path = self.kafka.data / "__consumer_offsets-0" / "00000000000000000000.log"
-        if not path.exists():
-            return []
-        data = path.read_bytes()
-        records = []
-        for position, header in iterate_batches(data, self.position):
-            self.position = position + 12 + header.length
-            for record in decode_records(data, position):
-                assert record.key is not None
-                decoded = decode_record(record.key, record.value)
-                if decoded is not None and decoded.group_id == self.group:
-                    records.append(decoded)
-        return records
 
     def _ours(self, operation: str, request: Any, version: int) -> Any:
         if operation == "describe":
@@ -195,15 +166,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ErrorCode):
         return int(value)
     return value
-
-
-def in_runs(records: Sequence[Record]) -> list[Any]:
-    """Return records as plain values; those of a kind that follow one another by name."""
-    plain = [_plain_record(record) for record in records]
-    runs: list[Any] = []
-    for kind, group in groupby(plain, key=lambda record: record[0]):
-        runs.append((kind, sorted(group, key=repr)))
-    return runs
 
 
 def _plain_record(record: Record) -> tuple[Any, ...]:
@@ -286,7 +248,7 @@ class Play:
         await_coordinator(peer, GROUP, group)
         for name in self.names:
             self.create(name, self.chance.randint(1, 5), place)
-        self.both.their_records()
+        self.both.written.theirs()
         self.players: list[Player] = []
         self.next_name = 0
 

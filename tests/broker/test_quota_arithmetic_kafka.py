@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,13 @@ from odradek.broker.security.quotas.clients import ClientQuotas
 from odradek.broker.security.quotas.entities import CLIENT_ID, PRODUCE, USER, Entity, entity_of
 from odradek.config.quota import QuotaConfig
 from odradek.protocol.frames import PRODUCE_KEY
-from tests.support.java import program
+from tests.support.java import ask
 
 pytestmark = pytest.mark.kafka
 
 ORACLE = Path(__file__).with_name("QuotaOracle.java")
 START_MS = 1_700_000_000_000
 SEEDS = range(300)
-
-
-def ask(lines: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Ask Kafka's code; return its answers."""
-    done = subprocess.run(
-        program(ORACLE),
-        input="".join(f"{json.dumps(line)}\n" for line in lines),
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=240,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def drawn(seed: int) -> dict[str, Any]:
@@ -74,7 +59,7 @@ def played(case: Mapping[str, Any]) -> list[tuple[int, int, float]]:
 
 def test_throttle_times_are_kafkas() -> None:
     cases = [drawn(seed) for seed in SEEDS]
-    for case, theirs in zip(cases, ask(cases), strict=True):
+    for case, theirs in zip(cases, ask(ORACLE, cases), strict=True):
         for event, ours, theirs_then in zip(case["events"], played(case), theirs, strict=True):
             assert list(ours[:2]) == theirs_then[:2], (case, event)
             # Kafka has no average of nothing.
@@ -132,5 +117,5 @@ def played_clients(case: Mapping[str, Any]) -> list[int]:
 
 def test_clients_are_held_back_for_as_long_as_by_kafka() -> None:
     cases = [drawn_clients(seed) for seed in SEEDS]
-    for case, theirs in zip(cases, ask(cases), strict=True):
+    for case, theirs in zip(cases, ask(ORACLE, cases), strict=True):
         assert played_clients(case) == theirs, case

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,24 +15,11 @@ from odradek.broker.groups.modern.tables import Table, in_map_order
 from odradek.broker.groups.share import simple
 from odradek.broker.orders.java import string_hash
 from odradek.protocol.wire import encode_uuid
-from tests.support.java import program
+from tests.support.java import ask
 
 ORACLE = Path(__file__).with_name("SimpleAssignorOracle.java")
 SEEDS = range(200)
 TURNS = 6
-
-
-def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Ask Kafka's code; return its answers."""
-    done = subprocess.run(
-        program(ORACLE),
-        input="".join(f"{json.dumps(line)}\n" for line in lines),
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=240,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @dataclass
@@ -156,7 +141,7 @@ def test_groups_that_change_are_assigned_as_by_kafka() -> None:
         for seed, group in zip(SEEDS, groups, strict=True):
             if turn:
                 change(group, random.Random(f"{seed} {turn}"))
-        answers = ask([group.line() for group in groups])
+        answers = ask(ORACLE, [group.line() for group in groups])
         for seed, group, answer in zip(SEEDS, groups, answers, strict=True):
             ours = group.assign()
             former = told(group.assignments)

@@ -7,9 +7,8 @@ records of __consumer_offsets are compared, too: as values, in their order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from typing import Any
 
 import pytest
@@ -17,15 +16,13 @@ import pytest
 from bench.processes import KafkaProcess
 from odradek.broker.errors import Refusal
 from odradek.broker.groups.config import GroupConfig
-from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record, decode_record
+from odradek.broker.groups.records import GroupRecord, OffsetRecord, Record
 from odradek.broker.groups.registry import OwnConfigs
 from odradek.broker.groups.share.groups import default_config
 from odradek.broker.groups.streams import checks, descriptions, heartbeats
 from odradek.broker.groups.streams.configured import StatusCode
 from odradek.broker.groups.streams.records import Kind, StreamsRecord
 from odradek.broker.groups.streams.turn import StreamsGroupConfig
-from odradek.protocol.batch_records import decode_records
-from odradek.protocol.batches import iterate_batches
 from odradek.protocol.compiler import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit import (
@@ -50,9 +47,9 @@ from tests.broker.kafka_peer import Peer
 from tests.broker.streams_topologies import counting, joining, stateless, subtopology
 from tests.broker.streams_topologies import topic as internal_topic
 from tests.broker.test_consumer_groups_against_kafka import shown, wait_for_partitions
+from tests.broker.written_by_both import WrittenByBoth
 from tests.support.asking import GROUP, await_coordinator, await_topic, create_topics
 from tests.support.requests import creatable
-from tests.support.waiting import last_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -89,12 +86,12 @@ class Both:
     world: ConsumerWorld = field(
         default_factory=lambda: ConsumerWorld(GroupConfig(), FakeTopics({}), own=CONFIGS)
     )
-    position: int = 0
-    seen: int = 0
+    written: WrittenByBoth = field(init=False)
 
     def __post_init__(self) -> None:
+        self.written = WrittenByBoth(self.kafka, self.group, self.world.log, _plain_record)
         await_coordinator(self.peer, GROUP, self.group)
-        self.their_records()
+        self.written.theirs()
 
     def ask(self, operation: str, request: Any, version: int = 0) -> Any:
         """Ask both; compare the answers and the records; return the answer."""
@@ -102,14 +99,7 @@ class Both:
         ours = self._ours(operation, request, version)
         ours = decode(type(ours), version, memoryview(encode(ours, version)))  # as it travels
         assert in_order(shown(ours)) == in_order(shown(theirs)), (operation, request)
-        written, expected = self.our_records(), list[Record]()
-
-        def known() -> list[Record]:
-            expected.extend(self.their_records())
-            return expected
-
-        last_answer(known, lambda expected: len(expected) >= len(written))
-        assert in_runs(written) == in_runs(expected), (operation, request)
+        self.written.check((operation, request))
         return theirs
 
     def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> Any:
@@ -143,28 +133,6 @@ class Both:
         wait_for_partitions(self.peer, name, topic_id, count)
         self.world.grow(name, count, topic_id)
 
-    def our_records(self) -> list[Record]:
-        """Return the records that we have written since the last time."""
-        new = self.world.log[self.seen :]
-        self.seen = len(self.world.log)
-        return [record for key, value in new if (record := decode_record(key, value))]
-
-    def their_records(self) -> list[Record]:
-        """Return the records of the group that Kafka has written since the last time."""
-        path = self.kafka.data / "__consumer_offsets-0" / "00000000000000000000.log"
-        if not path.exists():
-            return []
-        data = path.read_bytes()
-        records = []
-        for position, header in iterate_batches(data, self.position):
-            self.position = position + 12 + header.length
-            for record in decode_records(data, position):
-                assert record.key is not None
-                decoded = decode_record(record.key, record.value)
-                if decoded is not None and decoded.group_id == self.group:
-                    records.append(decoded)
-        return records
-
     def _ours(self, operation: str, request: Any, version: int) -> Any:
         streams = self.world.shard.streams
         if operation == "describe":
@@ -190,15 +158,6 @@ def in_order(answer: Any) -> Any:
         for partitions in (one["active_partitions"], one["standby_partitions"]):
             partitions.sort(key=repr)
     return answer
-
-
-def in_runs(records: Sequence[Record]) -> list[Any]:
-    """Return records as plain values; those of a kind that follow one another are sorted."""
-    plain = [_plain_record(record) for record in records]
-    return [
-        (kind, sorted(group, key=repr))
-        for kind, group in groupby(plain, key=lambda record: record[0])
-    ]
 
 
 def _plain_record(record: Record) -> tuple[Any, ...]:

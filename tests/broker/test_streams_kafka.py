@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from odradek.protocol.messages.streams_group_records import (
     TopicInfo,
 )
 from tests.broker.group_fakes import FakeTopics
-from tests.support.java import program
+from tests.support.java import ask
 
 pytestmark = pytest.mark.kafka
 
@@ -36,19 +34,6 @@ ORACLE = Path(__file__).with_name("StreamsOracle.java")
 SEEDS = range(200)
 ROUNDS = 5
 TOPOLOGIES = 600
-
-
-def ask(lines: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Ask Kafka's code; return its answers."""
-    done = subprocess.run(
-        program(ORACLE),
-        input="".join(f"{json.dumps(line)}\n" for line in lines),
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=240,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @dataclass
@@ -123,7 +108,7 @@ def test_tasks_are_assigned_as_by_kafka() -> None:
     for _ in range(ROUNDS):
         for chance, group in groups:
             group.change(chance)
-        answers = ask([group.line() for _, group in groups])
+        answers = ask(ORACLE, [group.line() for _, group in groups])
         for (_, group), theirs in zip(groups, answers, strict=True):
             ours = group.assign()
             assert {
@@ -218,6 +203,7 @@ def ours(value: StreamsGroupTopologyValue, counts: Mapping[str, int]) -> dict[st
 def test_topologies_get_kafkas_numbers() -> None:
     drawn = [drawn_topology(seed) for seed in range(TOPOLOGIES)]
     answers = ask(
+        ORACLE,
         [{"topology": encode(value, 0).hex(), "topics": counts} for value, counts in drawn]
     )
     outcomes: set[str] = set()

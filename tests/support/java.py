@@ -6,12 +6,14 @@ A program that Java compiles for each run takes eight times as much processor ti
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,19 @@ def program(source: Path, *arguments: str, flags: Sequence[str] = ()) -> list[st
     start = java(["-Xmx256m", *QUICK_START, *flags])
     # The archive of Kafka's classes wants its own class path first; the last one counts.
     return [*start, "-cp", f"{libs}/*:{compiled(libs)}", source.stem, *arguments]
+
+
+def ask(source: Path, lines: Sequence[Any]) -> list[Any]:
+    """Let a program answer lines of JSON with lines of JSON; skip the test as program() does."""
+    done = subprocess.run(
+        program(source),
+        input="".join(f"{json.dumps(line)}\n" for line in lines),
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=240,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @cache
