@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., None])
 
+set_option = click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_configs,
+    help="A setting, as for serve.",
+)
+
 
 def catalog_options(command: F) -> F:
     """Add the options that give the settings of a broker."""
@@ -34,14 +43,7 @@ def catalog_options(command: F) -> F:
             show_envvar=True,
             help="The database, as in odradek.catalog.url; wins over the file.",
         ),
-        click.option(
-            "--set",
-            "pairs",
-            multiple=True,
-            metavar="KEY=VALUE",
-            shell_complete=complete_configs,
-            help="A setting, as for serve.",
-        ),
+        set_option,
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),

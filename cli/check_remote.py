@@ -21,7 +21,7 @@ from odradek.broker.metadata.sqlite import SqliteMetadata
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.metadata.store import Metadata, Resource
 from odradek.broker.shared.bucket import refused_bucket, store_options
-from odradek.cli.finding import OK, PROBLEM, Finding
+from odradek.cli.finding import NO_START, OK, PROBLEM, Finding
 from odradek.cli.rehearsal_files import RehearsalFiles
 from odradek.config.object_store import ObjectStoreConfig
 from odradek.dataclass import dataclass
@@ -37,7 +37,6 @@ from odradek.storage.objects.store import (
 
 # A start repeats its requests for longer; a person waits for this answer.
 _TIMEOUT_MS_MAX = 5_000
-_REMEDY = "odradek serve does not start with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def check_bucket(config: ObjectStoreConfig) -> Iterator[Finding]:
         finally:
             store.close()
     except ObjectStoreError as error:
-        yield Finding(PROBLEM, "bucket", str(refused_bucket(error)), _REMEDY)
+        yield Finding(PROBLEM, "bucket", str(refused_bucket(error)), NO_START)
     else:
         yield Finding(OK, "bucket", f"{url} can be read")
 

@@ -28,7 +28,7 @@ from odradek.broker.web.certificate import read_certificate
 from odradek.broker.workers.host import refuse_lost_metadata
 from odradek.cli.check_data import holder_of
 from odradek.cli.check_remote import Seen, check_bucket, see_catalog, see_files
-from odradek.cli.finding import PROBLEM, WARNING, Finding
+from odradek.cli.finding import NO_START, PROBLEM, WARNING, Finding
 from odradek.cli.rehearsal_files import RehearsalFiles
 from odradek.config.acl import AclConfig
 from odradek.config.catalog import CatalogConfig
@@ -43,7 +43,6 @@ from odradek.storage.directory import LOCK, LogDirectory, make_durable_directory
 from odradek.storage.errors import DirectoryInUse, DiskFailure, StorageError
 
 REFUSALS = (ConfigError, AddressError, MetadataError, StorageError)
-_REMEDY = "odradek serve does not start with it"
 _MS_PER_S = 1_000
 
 
@@ -53,7 +52,7 @@ def problems_of(subject: str, error: Exception) -> Iterator[Finding]:
         yield from (Finding(PROBLEM, subject, one, "correct it there") for one in error.problems)
         return
     reason, remedy = reason_and_remedy(error)
-    yield Finding(PROBLEM, subject, reason, remedy or _REMEDY)
+    yield Finding(PROBLEM, subject, reason, remedy or NO_START)
 
 
 class Rehearsal:

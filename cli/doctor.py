@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.completion import complete_configs
+from odradek.cli.catalog import set_option
 from odradek.cli.place import DEFAULT_URL
 from odradek.config.printable import printable
 
@@ -23,14 +23,7 @@ _COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The server.properties file of the broker.",
 )
-@click.option(
-    "--set",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=complete_configs,
-    help="A setting, as for serve.",
-)
+@set_option
 @click.option(
     "--url",
     envvar="ODRADEK_URL",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from odradek.dataclass import dataclass
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
+# The advice about a problem whose text names the remedy.
+NO_START = "odradek serve does not start with it"
 
 
 @dataclass(frozen=True, slots=True)

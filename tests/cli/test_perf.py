@@ -7,6 +7,8 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,15 @@ def test_a_topic_is_given_once_and_without_partitions(commands: Commands, topic:
         assert result.exit_code == 2, result.output
 
 
+def _interrupted(process: subprocess.Popen[bytes], is_under_way: Callable[[], bool]) -> Any:
+    """Press Ctrl-C once a load is under way; return the document that it prints."""
+    wait_until(is_under_way, "there are 20 records")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors == b""
+    return json.loads(output)
+
+
 def test_ctrl_c_deletes_the_topic_that_was_created(commands: Commands) -> None:
     process = commands.start("perf", "produce", "--seconds", "100", "--rate", "200",
                              "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -119,14 +130,11 @@ def test_ctrl_c_deletes_the_topic_that_was_created(commands: Commands) -> None:
 
     try:
         (name,) = wait_until(own, "there is a topic")
-        wait_until(lambda: len(_records(commands, name)) >= 20, "there are 20 records")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        document = _interrupted(process, lambda: len(_records(commands, name)) >= 20)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130 and errors == b""
-    assert json.loads(output)["topic"] == name
+    assert document["topic"] == name
     assert own() == []
 
 
@@ -141,11 +149,8 @@ def test_ctrl_c_ends_a_load_and_shows_what_there_is(commands: Commands, topic: s
     process = commands.start("perf", "produce", topic, "--seconds", "100", "--rate", "200",
                              "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     try:
-        wait_until(lambda: len(_records(commands, topic)) >= 20, "there are 20 records")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        document = _interrupted(process, lambda: len(_records(commands, topic)) >= 20)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130 and errors == b""
-    assert json.loads(output)["records"] == len(_records(commands, topic))
+    assert document["records"] == len(_records(commands, topic))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bench.processes import ROOT
+from tests.testing.project import run
 
 pytestmark = pytest.mark.slow
 
@@ -40,23 +37,6 @@ def test_the_broker_is_the_same_without_the_topics_of_the_test_before(odradek_br
     print("then", odradek_broker.bootstrap_servers)
 '''
 SETTINGS = "[pytest]\nodradek_settings =\n  num.partitions = 4\n  message.max.bytes=1000000\n"
-
-
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a project, with the plugin as an installation registers it."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "PYTEST_"))}
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
-    # By its module alone: where odradek is installed, it would be registered twice.
-    command += ["-p", "no:odradek", "-p", "odradek.testing.plugin"]
-    command += ["--rootdir", str(folder), *options, str(folder)]
-    return subprocess.run(
-        command,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
 
 
 def test_tests_share_a_broker_and_have_topics_of_their_own(tmp_path: Path) -> None:

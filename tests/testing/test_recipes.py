@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from bench.processes import ROOT
 from odradek.config.effective import resolve_broker
 from odradek.config.layers import static_layer
 from tests.docs.blocks import blocks
+from tests.testing.project import run
 
 PAGE = ROOT / "docs" / "testing.md"
 BLOCKS = list(blocks(PAGE))
@@ -43,19 +41,7 @@ def test_the_files_of_the_page_are_a_project_whose_tests_pass(tmp_path: Path) ->
     for name, text in files.items():
         if name != "testcontainers_odradek.py":
             (tmp_path / name).write_text(text)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # By its module alone: where odradek is installed, it would be registered twice.
-    command += ["-p", "no:odradek", "-p", "odradek.testing.plugin"]
-    command += ["--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(
-        command,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
 

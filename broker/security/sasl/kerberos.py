@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.security.principals import USER, Principal
 from odradek.broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from odradek.broker.security.sasl.settings import settings_of
 from odradek.config.kerberos import LIBRARY, KerberosConfig, keytab_of
 from odradek.config.kerberos_rules import KerberosRules, NoRuleApplies
 from odradek.config.sasl import SaslConfig, jaas_of
@@ -115,14 +116,10 @@ def default_realm() -> str:
 def make(security: Security, listener: str, name: str) -> Kerberos:
     """Return GSSAPI for a listener (broker/security/sasl/registry.py)."""
 
-    def sasl(of_mechanism: bool) -> SaslConfig:
-        mechanism = name.lower() if of_mechanism else ""
-        return security.configs.of_listener(SaslConfig, listener, mechanism)
-
     def config() -> KerberosConfig:
         return security.configs.of_listener(KerberosConfig, listener, name.lower())
 
-    return Kerberos(name, sasl, config)
+    return Kerberos(name, settings_of(security, listener, name), config)
 
 
 @cache

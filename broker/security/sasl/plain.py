@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.security.principals import USER, Principal
 from odradek.broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
+from odradek.broker.security.sasl.settings import settings_of
 from odradek.config.sasl import SaslConfig, jaas_of, users_of
 
 if TYPE_CHECKING:
@@ -92,12 +93,7 @@ class PlainExchange:
 
 def make(security: Security, listener: str, name: str) -> Plain:
     """Return PLAIN for a listener (broker/security/sasl/registry.py)."""
-
-    def config(of_mechanism: bool) -> SaslConfig:
-        mechanism = name.lower() if of_mechanism else ""
-        return security.configs.of_listener(SaslConfig, listener, mechanism)
-
-    return Plain(name, config)
+    return Plain(name, settings_of(security, listener, name))
 
 
 def _digest(text: str) -> bytes:
