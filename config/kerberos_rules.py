@@ -10,7 +10,8 @@
           for principals with so many components
 
 The first rule that applies counts. DEFAULT applies to principals of the default realm, and gives
-their first component. A result with a slash or an at sign is refused. Expressions are Python's.
+their first component. A result with a slash or an at sign is refused. Expressions are
+Java's (config/java_rules.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ import re
 from collections.abc import Sequence
 
 from odradek.config.errors import ConfigError
+from odradek.config.java_rules import (
+    NoRuleApplies,
+    Replacement,
+    compile_java,
+    in_case,
+    read_replacement,
+    replace,
+)
 from odradek.config.kerberos import OPTION
 from odradek.dataclass import dataclass
 
@@ -29,12 +38,7 @@ _RULE = re.compile(
 )
 _PRINCIPAL = re.compile(r"(?P<first>[^/@]*)(?:/(?P<second>[^/@]*))?@(?P<realm>[^/@]*)")
 _PARAMETER = re.compile(r"\$(\d*)", re.ASCII)
-_REFERENCE = re.compile(r"\\(.)|\$(\d)", re.ASCII | re.DOTALL)
 _NOT_SIMPLE = re.compile(r"[/@]")
-
-
-class NoRuleApplies(Exception):
-    """No rule gives a simple name for a principal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class _Rule:
     format: str = ""
     match: re.Pattern[str] | None = None
     old: re.Pattern[str] | None = None
-    new: str = ""
+    new: Replacement = ()
     is_global: bool = False
     case: str = ""
 
@@ -64,20 +68,14 @@ class _Rule:
             return None
         if _NOT_SIMPLE.search(found):
             raise NoRuleApplies(f"a rule of {OPTION} gives {found}, which is not simple")
-        return {"L": found.lower, "U": found.upper}.get(self.case, lambda: found)()
+        return in_case(found, self.case)
 
     def _replaced(self, text: str) -> str | None:
         if self.match is not None and self.match.fullmatch(text) is None:
             return None
         if self.old is None:
             return text
-        return self.old.sub(
-            lambda one: _REFERENCE.sub(
-                lambda part: part[1] if part[2] is None else one[int(part[2])] or "", self.new
-            ),
-            text,
-            count=0 if self.is_global else 1,
-        )
+        return replace(self.old, self.new, text, is_global=self.is_global)
 
 
 class KerberosRules:
@@ -119,30 +117,14 @@ def _read(text: str) -> _Rule:
     unknown = [one for one in named if one not in ("0", "1", "2")]
     if unknown:
         raise ConfigError(f"{OPTION}: `{text}` names ${unknown[0]}; use $0, $1 and $2")
-    old = _expression(text, found["old"])
-    groups = [int(two) for _, two in _REFERENCE.findall(found["new"] or "") if two]
-    if old is not None and max(groups, default=0) > old.groups:
-        raise ConfigError(f"{OPTION}: `{text}` names a group that its expression does not have")
+    match = None if found["match"] is None else compile_java(OPTION, text, found["match"])
+    if found["old"] is None:
+        return _Rule(count, found["format"], match, case=found["case"] or "")
+    old = compile_java(OPTION, text, found["old"])
+    new = tuple(read_replacement(OPTION, text, found["new"], old))
     return _Rule(
-        count,
-        found["format"],
-        _expression(text, found["match"]),
-        old,
-        found["new"] or "",
-        bool(found["all"]),
-        found["case"] or "",
+        count, found["format"], match, old, new, bool(found["all"]), found["case"] or ""
     )
-
-
-def _expression(rule: str, text: str | None) -> re.Pattern[str] | None:
-    if text is None:
-        return None
-    try:
-        return re.compile(text, re.ASCII)
-    except re.error as error:
-        raise ConfigError(
-            f"{OPTION}: an expression of `{rule}` is not understood: {error}"
-        ) from None
 
 
 def _part(parts: Sequence[str], digits: str) -> str:

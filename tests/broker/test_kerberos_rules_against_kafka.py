@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from odradek.config.errors import ConfigError
-from odradek.config.kerberos_rules import KerberosRules, NoRuleApplies
+from odradek.config.java_rules import NoRuleApplies
+from odradek.config.kerberos_rules import KerberosRules
 from tests.support.java import program
 
 pytestmark = pytest.mark.kafka

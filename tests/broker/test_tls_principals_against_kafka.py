@@ -13,7 +13,8 @@ import pytest
 
 from odradek.broker.security.tls.names import rfc2253_name
 from odradek.config.errors import ConfigError
-from odradek.config.principal_rules import NoRuleApplies, PrincipalRules
+from odradek.config.java_rules import NoRuleApplies
+from odradek.config.principal_rules import PrincipalRules
 from tests.support.java import program
 
 pytestmark = pytest.mark.kafka

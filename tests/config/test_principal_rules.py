@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.config.errors import ConfigError
-from odradek.config.principal_rules import NoRuleApplies, PrincipalRules
+from odradek.config.java_rules import NoRuleApplies
+from odradek.config.principal_rules import PrincipalRules
 
 RULES = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, "

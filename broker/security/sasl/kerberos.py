@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.security.principals import USER, Principal
 from odradek.broker.security.sasl.exchange import Authenticated, AuthenticationFailed, Step
 from odradek.broker.security.sasl.settings import settings_of
+from odradek.config.java_rules import NoRuleApplies
 from odradek.config.kerberos import LIBRARY, KerberosConfig, keytab_of
-from odradek.config.kerberos_rules import KerberosRules, NoRuleApplies
+from odradek.config.kerberos_rules import KerberosRules
 from odradek.config.sasl import SaslConfig, jaas_of
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from odradek.broker.security.tls.reasons import HandshakeFailed
 from odradek.broker.security.tls.transport import TlsTransport
 from odradek.config.effective import resolve_listener
 from odradek.config.errors import ConfigError, raise_any
+from odradek.config.java_rules import NoRuleApplies
 from odradek.config.option import DAY_MS
 from odradek.config.per_listener import PREFIX
-from odradek.config.principal_rules import OPTION, NoRuleApplies, PrincipalRules
+from odradek.config.principal_rules import OPTION, PrincipalRules
 from odradek.config.resolution import Layer
 from odradek.config.tls import TlsConfig
 from odradek.dataclass import dataclass
