@@ -268,7 +268,7 @@ class Broker:
         self.stopping.push_async_callback(self.moves.close)
         await self.moves.resume(self.topics)
         made = self._coordinators = Coordinators(self)
-        self.remote_transactions = made.remote_transactions
+        self.peers, self.remote_transactions = made.peers, made.remote_transactions
         self.groups, self.transactions, self.markers = made.groups, made.transactions, made.markers
         self.share_groups, self.shares = made.share_groups, made.shares
         self.streams_groups, self.offsets_log = made.streams_groups, made.offsets_log

@@ -65,7 +65,7 @@ class Coordinators:
         )
         self._streams_settings = StreamsSettings(broker.configs)
         self.groups = self._make_groups()
-        self._peers = _peers(broker)
+        self.peers = _peers(broker)
         self.remote_transactions = self._make_remote_transactions()
         self.markers = MarkerWriter(
             broker.topics,
@@ -96,8 +96,8 @@ class Coordinators:
 
     async def load(self) -> None:
         """Replay the stored state of each coordinator, and begin to serve."""
-        if self._peers is not None:
-            self._peers.start()
+        if self.peers is not None:
+            self.peers.start()
         # Groups come first: a prepared transaction may end in their partitions.
         await self.groups.load()
         await self.transactions.load()
@@ -106,7 +106,7 @@ class Coordinators:
     def problems(self) -> list[str]:
         """Return the problems that an operator has to look at."""
         return [
-            *(self._peers.problems() if self._peers is not None else ()),
+            *(self.peers.problems() if self.peers is not None else ()),
             *self.groups.runtime.problems(),
             *self.transactions.problems(),
             *self.shares.states.problems(),
@@ -221,25 +221,25 @@ class Coordinators:
         return shares
 
     def _share_states(self, own: Persister) -> Persister:
-        if self._peers is None:
+        if self.peers is None:
             return own
         from odradek.broker.shares.shared_persister import SharedPersister
 
-        return SharedPersister(own, self._broker.topics, self._peers)
+        return SharedPersister(own, self._broker.topics, self.peers)
 
     def _make_remote_ends(self) -> RemoteEnds | None:
-        if self._peers is None:
+        if self.peers is None:
             return None
         from odradek.broker.peers.ends import RemoteEnds
 
-        return RemoteEnds(self._broker.topics, self._peers)
+        return RemoteEnds(self._broker.topics, self.peers)
 
     def _make_remote_transactions(self) -> RemoteTransactions | None:
-        if self._peers is None:
+        if self.peers is None:
             return None
         from odradek.broker.transactions.remote import RemoteTransactions
 
-        return RemoteTransactions(self._broker.topics, self._peers)
+        return RemoteTransactions(self._broker.topics, self.peers)
 
     def _serves_shares(self) -> bool:
         return SHARE_VERSION in self._broker.features.finalized

@@ -31,6 +31,7 @@ from odradek.broker.web.cleaner_routes import add_cleaner_routes
 from odradek.broker.web.cluster import add_cluster_routes
 from odradek.broker.web.cluster_moves import add_cluster_move_routes
 from odradek.broker.web.concurrency import ConcurrencyLimiter
+from odradek.broker.web.console.routes import add_console_routes
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
 from odradek.broker.web.groups import add_group_routes
 from odradek.broker.web.guard import Guard
@@ -49,7 +50,7 @@ from odradek.config.http import HttpConfig
 
 if TYPE_CHECKING:
     from odradek.broker.web.certificate import Certificate
-    from odradek.broker.web.services import WebServices
+    from odradek.broker.web.console.asking import ConsoleServices
     from odradek.broker.web.united.answering import UnitedAnswers
     from odradek.broker.web.united.port import SharedPort
 
@@ -68,7 +69,7 @@ class HttpServer:
 
     def __init__(
         self,
-        broker: WebServices,
+        broker: ConsoleServices,
         certificate: Certificate | None,
         sockets: Sequence[socket.socket],
         shared: SharedPort | None = None,
@@ -118,6 +119,7 @@ class HttpServer:
         add_group_routes(app, broker, self._lists)
         add_cluster_move_routes(app, broker, self.access)
         add_record_routes(app, broker, self._reads)
+        add_console_routes(app, broker, self.access, self._lists)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         kafka_addresses = " or ".join(map(str, broker.server.listeners))
         self._limits = Limits(
@@ -171,7 +173,7 @@ class HttpServer:
             access_log=None,
             keepalive_timeout=IDLE_S,
             lingering_time=_DRAIN_S,
-            # Nothing reads a body; aiohttp would decompress it to throw it away.
+            # Compressed bodies are refused, or never read.
             auto_decompress=False,
         )
 
@@ -227,7 +229,7 @@ class HttpServer:
         return answer({"status": status, "problems": problems}, 503 if problems else 200)
 
 
-def _unite(app: web.Application, broker: WebServices, shared: SharedPort) -> UnitedAnswers:
+def _unite(app: web.Application, broker: ConsoleServices, shared: SharedPort) -> UnitedAnswers:
     from odradek.broker.web.united.answering import UnitedAnswers
 
     return UnitedAnswers(app, broker, shared)

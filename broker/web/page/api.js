@@ -40,6 +40,12 @@ export async function post(path, query = {}) {
   return answer(await fetch(address(path, query), { method: "POST", headers: shown() }), false);
 }
 
+/** Send a JSON object for an action. */
+export async function send(path, body) {
+  const headers = { ...shown(), "Content-Type": "application/json" };
+  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }), false);
+}
+
 /**
  * Listen to events until the broker ends the stream: `opened` is called once it answers, then
  * `received` with each event.

@@ -3,13 +3,16 @@
 import { listen } from "./api.js";
 import { fill, h } from "./dom.js";
 import { askToken, showLink, showProblems, showToken, startShell } from "./shell.js";
+import { access } from "./access.js";
 import { cleaner } from "./cleaner.js";
 import { cluster } from "./cluster.js";
 import { group, groups } from "./groups.js";
 import { overview } from "./overview.js";
 import { topic, topics } from "./topics.js";
+import { transactions } from "./transactions.js";
+import { unknown } from "./unknown.js";
 
-const VIEWS = { "": overview, topics, topic, cleaner, groups, group, cluster };
+const VIEWS = { "": overview, topics, topic, cleaner, groups, group, transactions, access, cluster };
 const RETRY_MS = 3000;
 const PAGES = { "": "overview", topic: "topics", group: "groups" };
 const main = document.getElementById("main");
@@ -19,7 +22,7 @@ let turn = 0;
 /** Show the view of the address; `#/topic/prices/records` is topic("prices", "records"). */
 async function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const make = VIEWS[name] ?? overview;
+  const make = Object.hasOwn(VIEWS, name) ? VIEWS[name] : unknown;
   const mine = ++turn;
   view?.close?.();
   view = null;
@@ -62,7 +65,11 @@ async function follow() {
     // The lines below show it, and so does the view.
   }
   showLink("lost");
-  setTimeout(follow, RETRY_MS);
+  const again = setTimeout(() => dispatchEvent(new Event("token")), RETRY_MS);
+  addEventListener("token", () => {
+    clearTimeout(again);
+    follow();
+  }, { once: true });
 }
 
 /** Show why a view cannot be shown; where it needs a token, ask for it. */
@@ -79,5 +86,6 @@ function failure(error) {
 
 startShell();
 addEventListener("hashchange", route);
+addEventListener("token", () => view === null && route());
 document.addEventListener("visibilitychange", () => !document.hidden && view?.refresh?.());
 route().then(follow);

@@ -1,5 +1,6 @@
 // Groups, their members, and their lag.
 
+import { button, confirmed, fillIn } from "./actions.js";
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
 import { whole } from "./format.js";
@@ -49,8 +50,11 @@ export async function group(name) {
     [["Topic"], ["Partition", "number"], ["Read up to", "number"], ["End", "number"], ["Lag", "number"], ["Read by", "optional"]],
     "It has committed no offsets.");
 
+  const buttons = groupButtons(name, () => latest, () => refresh());
+  let latest = null;
+
   async function refresh() {
-    const latest = await get("/api/group", { group: name });
+    latest = await get("/api/group", { group: name });
     head.replaceChildren(h("h1", {}, latest.group), stateTag(latest.state),
       h("span", { class: "sub" }, `${latest.type} group, lag ${whole(latest.lag)}`));
     members.show(latest.members, (one) => one.member_id, () => row((one) => [
@@ -64,8 +68,43 @@ export async function group(name) {
 
   await refresh();
   return {
-    elements: [head, h("section", { class: "card" }, partitions.element), h("section", { class: "card" }, members.element)],
+    elements: [head, buttons, h("section", { class: "card" }, partitions.element), h("section", { class: "card" }, members.element)],
     refresh,
     tick: every(2, refresh),
   };
+}
+
+/** Make the buttons for one group; `latestOf` returns the data of the view. */
+function groupButtons(name, latestOf, refresh) {
+  const topics = () => [...new Set(latestOf().partition_rows.map((one) => one.topic))].sort();
+  const reset = () => fillIn(`Move the offsets of ${name}`, [
+    { name: "topic", label: "Topic", required: true, value: topics()[0] ?? "", list: topics() },
+    { name: "partitions", label: "Partitions", hint: "Numbers, as in 0 2 5. Empty: all partitions." },
+    { name: "to", label: "To", required: true, value: "beginning", list: ["beginning", "end"],
+      hint: "beginning, end, an offset (42), or a time (2026-11-22T10:00:00Z)." },
+  ], "/api/groups/reset", (values) => ({
+    group: name, topic: values.topic.trim(), to: positionOf(values.to.trim()),
+    partitions: values.partitions.split(/[\s,]+/).filter(Boolean).map(numberOf),
+  }), { done: refresh });
+  const forget = () => fillIn(`Delete offsets of ${name}`, [
+    { name: "topic", label: "Topic", kind: "choice", options: topics().map((one) => [one, one]), value: topics()[0] },
+  ], "/api/groups/forget", (values) => ({ group: name, topic: values.topic }), { isDangerous: true, done: refresh });
+  const remove = async () => {
+    const isDone = await confirmed("/api/groups/delete", { group: name }, { isDangerous: true, confirm: "Delete the group" });
+    if (isDone) location.hash = "#/groups";
+  };
+  return h("div", { class: "bar-row" }, button("Move offsets", reset), button("Delete offsets", forget), button("Delete group", remove));
+}
+
+function numberOf(text) {
+  if (!/^\d+$/.test(text)) throw new Error(`“${text}” is not the number of a partition`);
+  return Number(text);
+}
+
+/** Read a position: a date becomes @milliseconds. */
+function positionOf(text) {
+  if (/^(beginning|end|\d+|@\d+)$/.test(text)) return text;
+  const at = Date.parse(text.replace(/^@/, ""));
+  if (Number.isNaN(at)) throw new Error(`“${text}” is neither beginning, end, an offset, nor a time`);
+  return `@${at}`;
 }

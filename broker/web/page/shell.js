@@ -35,7 +35,10 @@ export async function askToken() {
       ? `: the file ${broker.token_file}` : ", or it is the setting odradek.admin.token";
   }, () => {});
   await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
-  if (dialog.returnValue === "ok") keepToken(input.value.trim());
+  if (dialog.returnValue === "ok") {
+    keepToken(input.value.trim());
+    dispatchEvent(new Event("token"));
+  }
   showToken();
   return dialog.returnValue === "ok" && Boolean(token());
 }

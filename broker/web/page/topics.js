@@ -5,6 +5,9 @@ import { h, row, table } from "./dom.js";
 import { distance, size, things, whole } from "./format.js";
 import { action, bytesBar, bytesKey, ratio, topicLink, total } from "./parts.js";
 import { records } from "./records.js";
+import { settings } from "./settings.js";
+import { createButton, topicButtons } from "./topic_actions.js";
+import { producers } from "./transactions.js";
 
 const REFRESH_MS = 2000;
 
@@ -54,7 +57,7 @@ export async function topics() {
   await refresh();
   return {
     elements: [
-      h("div", { class: "head" }, h("h1", {}, "Topics")),
+      h("div", { class: "head" }, h("h1", {}, "Topics"), createButton()),
       h("section", { class: "card" },
         h("div", { class: "controls" }, search, h("label", {}, internal, " internal topics")),
         list.element, bytesKey()),
@@ -64,22 +67,26 @@ export async function topics() {
   };
 }
 
-const TABS = [["", "Partitions"], ["records", "Records"], ["latest", "Latest by key"]];
+const TABS = [["", "Partitions"], ["records", "Records"], ["latest", "Latest by key"], ["settings", "Settings"], ["producers", "Producers"]];
 
 export async function topic(name, tab = "") {
   const first = await get("/api/topic", { topic: name });
   const where = `#/topic/${encodeURIComponent(name)}`;
   const tabs = h("nav", { class: "tabs", "aria-label": "Parts of the topic" }, TABS.map(([part, text]) =>
     h("a", { href: part ? `${where}/${part}` : where, "aria-current": part === tab ? "page" : null }, text)));
-  const settings = Object.entries(first.configs).map(([key, value]) => `${key}=${value}`).join("  ");
+  const own = Object.entries(first.configs).map(([key, value]) => `${key}=${value}`).join("  ");
   const head = [
     h("div", { class: "head" }, h("h1", {}, name),
       h("span", { class: "sub" }, `${things(first.partitions, "partition")}, ${size(total(first.bytes))}, ${things(first.offsets, "offset")}`)),
-    settings ? h("p", { class: "quiet mono" }, settings) : null, tabs,
+    own ? h("p", { class: "quiet mono" }, own) : null, topicButtons(first), tabs,
   ].filter(Boolean);
   if (tab === "records" || tab === "latest") {
     const shown = await records(first, tab === "latest");
     return { elements: [...head, ...shown.elements] };
+  }
+  if (tab === "settings" || tab === "producers") {
+    const shown = await (tab === "settings" ? settings : producers)(name);
+    return { ...shown, elements: [...head, ...shown.elements] };
   }
   const shown = partitions(first);
   return { ...shown, elements: [...head, ...shown.elements] };

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from odradek.broker.web.console.routes import ACTIONS, VIEWS
 from odradek.broker.web.united import merged_objects, merged_records, merging
 from odradek.broker.web.united.merging import Merge
 from odradek.dataclass import dataclass
@@ -114,4 +115,7 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("POST", "/api/cleaner/verify"): Route(
         merging.verify, has_leader=True, patience_s=None, is_whole=True
     ),
+    # They ask the other brokers themselves.
+    **{("GET", path): OWN for path in VIEWS},
+    **{("POST", f"/api/{part}/{name}"): OWN for part, names in ACTIONS.items() for name in names},
 }

@@ -1,0 +1,51 @@
+"""The offsets of places in partitions: their ends, and the first record of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek.broker.topics.topic import Topic
+from odradek.broker.web.console.actor import Actor
+from odradek.broker.web.console.asking import Asker, require
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST, EARLIEST = -1, -2
+_CONSUMER = -1
+_TIMEOUT_MS = 30_000
+
+
+async def find_offsets(
+    asker: Asker, actor: Actor, topic: Topic, numbers: Iterable[int], timestamp: int
+) -> Mapping[int, int]:
+    """Return the offset of a time, or of a place, by partition; -1 after the last record."""
+    found = dict[int, int]()
+    for leader, owned in asker.leaders(topic, numbers).items():
+        partitions = [
+            ListOffsetsPartition(partition_index=number, timestamp=timestamp) for number in owned
+        ]
+        request = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=0,
+            topics=[ListOffsetsTopic(name=topic.name, partitions=partitions)],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        answer = await asker.ask(actor, request, ListOffsetsResponse, leader)
+        for one in answer.topics[0].partitions:
+            require(one.error_code, None, f"{topic.name}-{one.partition_index}")
+            found[one.partition_index] = one.offset
+    return found
+
+
+async def find_ends(
+    asker: Asker, actor: Actor, topic: Topic, numbers: Iterable[int]
+) -> Mapping[int, tuple[int, int]]:
+    """Return the first offset and the end of partitions."""
+    wanted = list(numbers)
+    starts = await find_offsets(asker, actor, topic, wanted, EARLIEST)
+    ends = await find_offsets(asker, actor, topic, wanted, LATEST)
+    return {one: (starts[one], ends[one]) for one in wanted}
