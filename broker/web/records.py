@@ -1,12 +1,12 @@
 """A topic's records over HTTP, the newest first: all of them, or the latest of each key.
 
-    GET /api/records?topic=T[&partition=P][&limit=N][&search=S][&before=P:OFFSET,…]
+    GET /api/records?topic=T[&partition=P][&limit=N][&search=S or &key=K][&before=P:OFFSET,…]
     GET /api/latest?topic=T[&partition=P][&limit=N][&search=S]
 
-`search` keeps records whose key (with /api/records: or value) contains the text. The bytes and
-records of one request are bounded; `before` in the answer is the place from which the next request
-continues. A latest record without a value means that the key was deleted. Keys, values and headers
-are cut to their beginnings (broker/web/octets.py).
+`search` keeps records whose key (with /api/records: or value) contains the text, `key` those of
+one key. The bytes and records of one request are bounded; `before` in the answer is the place from
+which the next request continues. A latest record without a value means that the key was deleted.
+Keys, values and headers are cut to their beginnings (broker/web/octets.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from odradek.broker.web.requests import Parameters, Problem, answer_from_thread,
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
-from odradek.cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from odradek.cleaner.reading.browse import (
+    Found,
+    LatestOnly,
+    Limits,
+    Matching,
+    Newest,
+    OfKey,
+    browse,
+)
 from odradek.cleaner.reading.excerpts import Excerpt
 from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
@@ -63,11 +71,14 @@ class Asked:
     partitions: tuple[int, ...]
     limit: int
     search: bytes
+    key: bytes | None
     before: Mapping[int, int]  # by partition: only records below this offset
     is_latest: bool
 
     def newest(self) -> Newest:
         """Return a collector that chooses the records of one partition."""
+        if self.key is not None:
+            return OfKey(self.key)
         return LatestOnly(self.search) if self.is_latest else Matching(self.search)
 
 
@@ -162,16 +173,20 @@ class RecordRoutes:
 
     def _asked(self, request: web.Request, *, is_latest: bool) -> Asked:
         known = ["topic", "partition", "limit", "search"]
-        parameters = Parameters(request, known if is_latest else [*known, "before"])
+        parameters = Parameters(request, known if is_latest else [*known, "key", "before"])
         topic, numbers = topic_of(self._broker, parameters)
         limit = parameters.number("limit")
         limit = RECORDS_DEFAULT if limit is None else limit
         if not 0 < limit <= RECORDS_MAX:
             raise Problem(400, f"limit={limit} is out of range: 1 to {RECORDS_MAX}")
         search = (parameters.text("search") or "").encode("utf-8", "surrogateescape")
+        key = parameters.text("key")
+        if key is not None and search:
+            raise Problem(400, "give key or search, not both")
         before = _before(parameters.text("before") if not is_latest else None)
         partitions = tuple(one for one in numbers if not before or one in before)
-        return Asked(topic, partitions, limit, search, before, is_latest)
+        exact = None if key is None else key.encode("utf-8", "surrogateescape")
+        return Asked(topic, partitions, limit, search, exact, before, is_latest)
 
     async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         page, problems = Page(asked.limit), dict[int, str]()

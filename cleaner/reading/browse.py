@@ -68,6 +68,20 @@ class Newest(Protocol):
         """Return at most `count_max` wanted records."""
 
 
+class OfKey:
+    """Selects the records of one key."""
+
+    def __init__(self, key: bytes) -> None:
+        # A block without the key's bytes has no record of it.
+        self.search = key
+
+    def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
+        """Return the newest."""
+        key = self.search
+        found = (one for one in records if one.key_length == len(key) and one.key_holds(key))
+        return list(reversed(deque(found, count_max)))
+
+
 class Matching:
     """Selects the records whose key or value contains some bytes; all of them with b""."""
 

@@ -307,6 +307,27 @@ def read_all(port: int, topic: str, partitions: int) -> list[tuple[Any, ...]]:
 
 
 @on_uvloop
+async def test_records_of_one_key_and_offsets_of_a_time_are_found(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        await create(broker, "t", 2)
+        for key in ("a", "ab", "a", ""):
+            await act(broker, "records/produce", topic="t", key=key, value="ab", partition=0)
+        for key, wanted in (("a", [2, 0]), ("ab", [1]), ("", [3]), ("b", [])):
+            shown = await get(broker, "/api/records", topic="t", key=key)
+            assert [one["offset"] for one in shown["records"]] == wanted
+        status, _ = await request(broker, "GET", "/api/records?topic=t&key=a&search=b")
+        assert status == 400
+        shown = await get(broker, "/api/records", topic="t")
+        latest_ms = max(one["timestamp_ms"] for one in shown["records"])
+        for at_ms, at in ((0, 0), (latest_ms + 1, None)):
+            shown = await get(broker, "/api/offsets", topic="t", at_ms=at_ms)
+            assert shown["offsets"] == [
+                {"partition": 0, "start": 0, "end": 4, "at": at},
+                {"partition": 1, "start": 0, "end": 0, "at": None},
+            ]
+
+
+@on_uvloop
 async def test_a_record_has_nearly_a_mebibyte_and_a_thousand_headers(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         await create(broker, "t", 1)

@@ -17,7 +17,15 @@ from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.proof.snapshot import take_snapshot
 from odradek.cleaner.reading import browse as browsing
 from odradek.cleaner.reading import excerpts, unpacked
-from odradek.cleaner.reading.browse import Found, LatestOnly, Limits, Matching, Newest, browse
+from odradek.cleaner.reading.browse import (
+    Found,
+    LatestOnly,
+    Limits,
+    Matching,
+    Newest,
+    OfKey,
+    browse,
+)
 from odradek.cleaner.reading.excerpts import Bounds, Cut
 from odradek.cleaner.rules.key_tokens import token_of
 from odradek.protocol.batches import Record, encode_batch
@@ -136,6 +144,8 @@ def test_pages_put_together_are_the_log_backwards(
             assert look_whole(world, Matching(search)) == matching[::-1]
             by_key = [one for one in expected if search in (one.key or b"")]
             assert look_whole(world, LatestOnly(search)) == by_key
+        for key in (b"", b"7", NEVER, *last):
+            assert look_whole(world, OfKey(key)) == [r for r in records if r.key == key][::-1]
 
 
 def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:

@@ -240,3 +240,42 @@ def test_everybody_can_use_actions(service: Service, unlocked: Page, width: int)
         expect_usable(page, path)
     page.get_by_role("button", name="Empty").click()
     expect_usable(page, "a form")
+
+
+def test_records_are_found_by_key_offset_and_time_and_followed(
+    service: Service, page: Page
+) -> None:
+    service.create("prices", cleanup_policy="delete")
+    service.produce("prices", *((f"p{at % 12}", f'{{"at": {at}}}') for at in range(40)))
+    open_at(page, "topic/prices/records", "prices")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(40)
+    page.get_by_role("searchbox", name="Search keys and values").fill("p1")
+    page.get_by_role("checkbox", name="exactly this key").check()
+    expect(rows).to_have_count(4)  # 1, 13, 25, 37; and not p10 or p11
+    start = page.get_by_role("textbox", name="From an offset or a time, backwards")
+    start.fill("13")
+    start.press("Enter")
+    expect(rows).to_have_count(2)
+    start.fill("2001-01-01")
+    start.press("Enter")
+    expect(rows).to_have_count(0)
+    start.fill("one day")
+    start.press("Enter")
+    expect(page.get_by_text("is neither an offset nor a time")).to_be_visible()
+    start.fill("")
+    start.press("Enter")
+    expect(rows).to_have_count(4)
+    page.get_by_role("combobox", name="Show values").select_option("hex")
+    expect(rows.nth(0)).to_contain_text("7b 22 61 74 22 3a 20 33 37 7d")
+    page.get_by_role("combobox", name="Show values").select_option("json")
+    expect(rows.nth(0)).to_contain_text('"at": 37')
+    page.get_by_role("checkbox", name="follow").check()
+    service.produce("prices", ("p1", '{"at": 40}'), ("p2", '{"at": 41}'))
+    expect(rows).to_have_count(5)
+    expect(rows.nth(0)).to_contain_text('"at": 40')
+    with page.expect_download() as kept:
+        page.get_by_role("button", name="Download").click()
+    lines = kept.value.path().read_text().splitlines()
+    assert kept.value.suggested_filename == "prices.jsonl"
+    assert [json.loads(one)["key"]["text"] for one in lines] == ["p1"] * 5

@@ -1,4 +1,10 @@
-"""The offsets of places in partitions: their ends, and the first record of a time."""
+"""The offsets of places in partitions: their ends, and the first record of a time.
+
+    GET /api/offsets?topic=T[&at_ms=M]
+
+The answer has the start and the end of each partition, and the offset of its first record of the
+time or later, null where there is none.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,39 @@ from collections.abc import Iterable, Mapping
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, require
+from odradek.broker.web.requests import Parameters
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from odradek.protocol.pacing import paced
 
 LATEST, EARLIEST = -1, -2
 _CONSUMER = -1
+_NONE = -1
 _TIMEOUT_MS = 30_000
+
+
+async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[str, object]:
+    """Return the offsets of a topic's partitions, for an answer. Raises Problem."""
+    topic, at_ms = asker.topic(parameters.text("topic") or ""), parameters.number("at_ms", 15)
+    numbers = range(len(topic.partitions))
+    ends = await find_ends(asker, actor, topic, numbers)
+    found: Mapping[int, int] = {}
+    if at_ms is not None:
+        found = await find_offsets(asker, actor, topic, numbers, at_ms)
+    return {
+        "offsets": [
+            {"partition": one, "start": start, "end": end, "at": _known(found.get(one, _NONE))}
+            for one, (start, end) in paced(sorted(ends.items()))
+        ]
+    }
+
+
+def _known(offset: int) -> int | None:
+    return None if offset == _NONE else offset
 
 
 async def find_offsets(

@@ -9,6 +9,7 @@
     POST /api/transactions/abort                       (transactions.py)
     POST /api/producers/abort                          (producers.py)
     GET  /api/configs                                  (settings.py)
+    GET  /api/offsets                                  (ends.py)
     GET  /api/acls, users, quotas, transactions, producers
 
 Every action needs the admin token, and is written to the audit log. A part's module is imported
@@ -53,6 +54,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
 # The routes that read, their modules' functions, and their parameters.
 VIEWS: Mapping[str, tuple[str, Sequence[str]]] = {
     "/api/configs": ("settings", ("topic", "broker")),
+    "/api/offsets": ("ends", ("topic", "at_ms")),
     "/api/acls": ("acls", ()),
     "/api/users": ("users", ()),
     "/api/quotas": ("quotas", ()),

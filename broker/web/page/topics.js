@@ -82,7 +82,7 @@ export async function topic(name, tab = "") {
   ].filter(Boolean);
   if (tab === "records" || tab === "latest") {
     const shown = await records(first, tab === "latest");
-    return { elements: [...head, ...shown.elements] };
+    return { ...shown, elements: [...head, ...shown.elements] };
   }
   if (tab === "settings" || tab === "producers") {
     const shown = await (tab === "settings" ? settings : producers)(name);
