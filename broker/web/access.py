@@ -13,6 +13,9 @@ that token or the admin token. With an authorizer, reading always needs a token:
 data that the authorizer denies over Kafka's protocol. /health says to everybody whether the broker
 is well.
 
+A person who logged in (logins.py) has the rights of their principal (rights.py), for reading and
+for actions.
+
 Answers to wrong tokens are slowed down (guesses.py); a right one is always served at once.
 
 A token is read only from the header Authorization: browsers and proxies log addresses, even if
@@ -31,23 +34,31 @@ from collections.abc import Callable
 from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from odradek.broker.loop.seldom import Seldom
 from odradek.broker.web.guesses import Guesses, Holds
-from odradek.broker.web.requests import Problem, client_address
+from odradek.broker.web.requests import ACTOR, Problem, client_address
 from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
+
+if TYPE_CHECKING:
+    from odradek.broker.security.principals import Principal
+    from odradek.broker.web.console.actor import Actor
+    from odradek.broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "odradek-admin-token"
 _TOKEN_BYTES = 16
 _SCHEME = "Bearer "
+# Tokens of logins begin with this (logins.py).
+LOGIN = "login."
 # The files of the page, and the broker's health, reveal nothing of its data.
-_FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?")
+_FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?|/api/login")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,15 @@ class Access:
         self._guesses, self._holds = Guesses(now_s), Holds(connections_max)
         self._slowed = Seldom(logger, now_s, "slowed down wrong tokens over HTTP")
         self._read_token, self._has_authorizer = read_token, has_authorizer
+        # Returns the person of a login's token; None before there can be logins.
+        self._read_login: Callable[[str], Principal | None] | None = None
+        self._broker: WebServices | None = None
+
+    def know_logins(
+        self, read: Callable[[str], Principal | None], broker: WebServices
+    ) -> None:
+        """Let people who logged in make requests, by their rights at a broker."""
+        self._read_login, self._broker = read, broker
 
     @property
     def token(self) -> str:
@@ -94,13 +114,27 @@ class Access:
         """Whether reading needs a token."""
         return self._read_token() is not None or self._has_authorizer()
 
-    def require(self, request: web.Request) -> None:
-        """Raise Problem for a request without the admin token."""
-        self._require(request, "the admin token", self._admin.text)
+    def require(self, request: web.Request) -> Actor:
+        """Return the person of an action; raise Problem without the admin token or a right."""
+        principal = self._logged_in(request)
+        if principal is None:
+            self._require(request, "the admin token", self._admin.text)
+        from odradek.broker.web.console.actor import Actor
+
+        return self._checked(request, Actor(client_address(request), principal))
 
     def require_to_read(self, request: web.Request) -> None:
         """Raise Problem for a request that may not read."""
-        if not self.is_guarded or _FREE.fullmatch(request.path):
+        if _FREE.fullmatch(request.path):
+            return
+        principal = self._logged_in(request)
+        if principal is not None:
+            from odradek.broker.web.console.actor import Actor
+
+            actor = Actor(client_address(request), principal)
+            request[ACTOR] = self._checked(request, actor)
+            return
+        if not self.is_guarded:
             return
         own = self._read_token()
         if own is None:
@@ -113,7 +147,7 @@ class Access:
 
         Raises TooManyWrongTokens.
         """
-        if not self.is_guarded:
+        if not self.is_guarded or self._logged_in(request) is not None:
             return True
         own = self._read_token()
         tokens = [self._admin.text] if own is None else [own, self._admin.text]
@@ -123,6 +157,10 @@ class Access:
             self._note_wrong(request, client_address(request))
         return False
 
+    def note_wrong_password(self, request: web.Request) -> None:
+        """Count a wrong password; raise TooManyWrongTokens for one too many."""
+        self._note_wrong(request, client_address(request))
+
     async def hold(self) -> None:
         """Wait before the answer to one wrong token too many, if there is a place to wait."""
         await self._holds.hold()
@@ -131,6 +169,20 @@ class Access:
     def held_count(self) -> int:
         """The number of answers that are held."""
         return self._holds.count
+
+    def _logged_in(self, request: web.Request) -> Principal | None:
+        shown = request.headers.get("Authorization", "")
+        if self._read_login is None or not shown.startswith(_SCHEME + LOGIN):
+            return None
+        return self._read_login(shown.removeprefix(_SCHEME))
+
+    def _checked(self, request: web.Request, actor: Actor) -> Actor:
+        """Return a person who may make a request. Raises Problem."""
+        if actor.principal is not None and self._broker is not None:
+            from odradek.broker.web.rights import require_right
+
+            require_right(self._broker, actor, request)
+        return actor
 
     def _require(self, request: web.Request, what: str, *tokens: str) -> None:
         if _shows(request, *tokens):
@@ -145,7 +197,7 @@ class Access:
             f"{problem}: {self._place(address)}",
             {"WWW-Authenticate": 'Bearer realm="odradek"'},
             # For commands on the same machine, which read the file themselves.
-            {"token_file": str(self.path)} if self.path and _is_here(address) else {},
+            {"token_file": str(self.path)} if self.path and is_here(address) else {},
         )
 
     def _note_wrong(self, request: web.Request, address: str) -> None:
@@ -163,7 +215,7 @@ class Access:
 
     def _place(self, address: str) -> str:
         """Return the place of the token; only clients on this machine get its paths."""
-        if self._admin.path is None or _is_here(address):
+        if self._admin.path is None or is_here(address):
             return self._admin.source
         return f"the broker keeps it in {FILE_NAME} of its first log directory"
 
@@ -197,5 +249,6 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()
 
 
-def _is_here(address: str) -> bool:
+def is_here(address: str) -> bool:
+    """Return whether an address is one of this machine's own loopback."""
     return bool(address) and ip_address(address.partition("%")[0]).is_loopback

@@ -19,8 +19,10 @@ from aiohttp import web
 
 from odradek.broker.counters.lag import lag
 from odradek.broker.groups.consumer.embedded import read_assignment
+from odradek.broker.security.authorization import ResourceKind
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, is_private
+from odradek.broker.web.rights import describable
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages import streams_group_describe
@@ -73,7 +75,12 @@ class GroupRoutes:
         Parameters(request, ())
         groups = []
         breaths = _Breaths()
-        for group in self._listed():
+        listed = self._listed()
+        names = (one.group_id for one in listed)
+        shown = describable(self._broker, request, ResourceKind.GROUP, names)
+        for group in listed:
+            if shown is not None and group.group_id not in shown:
+                continue
             await breaths.after(_GROUP_AS_ROWS)
             rows = await self._rows(group, breaths)
             groups.append({**_head(group), **self._members_of(group), **_lag(rows)})

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -27,6 +27,8 @@ _NAMES_SHOWN_MAX = 10
 
 # The node ids of this machine's other workers.
 OTHER_WORKERS = web.AppKey("other_workers", frozenset)
+# The person of a request who logged in; other requests have none.
+ACTOR = web.RequestKey[Any]("actor", object)
 # The address of the client for whom another worker asks.
 CLIENT = "X-Odradek-Client"
 

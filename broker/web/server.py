@@ -37,6 +37,7 @@ from odradek.broker.web.groups import add_group_routes
 from odradek.broker.web.guard import Guard
 from odradek.broker.web.headers import protect
 from odradek.broker.web.limits import IDLE_S, REQUEST_BYTES_MAX, Limits
+from odradek.broker.web.login_route import add_login_route
 from odradek.broker.web.malformed import RequestHandler
 from odradek.broker.web.objects import add_object_routes
 from odradek.broker.web.origins import own_names
@@ -120,6 +121,7 @@ class HttpServer:
         add_cluster_move_routes(app, broker, self.access)
         add_record_routes(app, broker, self._reads)
         add_console_routes(app, broker, self.access, self._lists)
+        add_login_route(app, broker, self.access)
         self._runner = web.AppRunner(app, shutdown_timeout=_DRAIN_S)
         kafka_addresses = " or ".join(map(str, broker.server.listeners))
         self._limits = Limits(

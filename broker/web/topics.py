@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from odradek.broker.security.authorization import ResourceKind
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.cleaner_facts import ExplainedLog, explain_logs
 from odradek.broker.web.cleaner_json import levels
 from odradek.broker.web.concurrency import ConcurrencyLimiter
 from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from odradek.broker.web.rights import describable
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
@@ -50,6 +52,10 @@ class TopicRoutes:
         """Answer with all topics."""
         Parameters(request, ())
         topics = list(self._broker.topics)
+        names = (one.name for one in topics)
+        shown = describable(self._broker, request, ResourceKind.TOPIC, names)
+        if shown is not None:
+            topics = [one for one in topics if one.name in shown]
         explained = await self._explain(topics)
         now_ms = self._broker.clock.now_ms()
         logs = {topic.name: topic.logs for topic in topics}

@@ -145,6 +145,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         {"user": "u", "password": "p", "mechanisms": ["SCRAM-SHA-256"] * 3_000},
     ],
     "/api/users/delete": [{"user": "u"}],
+    "/api/login": [{"user": "u" * 8_000, "password": "p" * 8_000}],
     "/api/quotas/alter": [
         {"user": "u", "set": {f"no_such_{at}": "1" for at in range(MANY)}},
         {"user": "u", "delete": [f"no_such_{at}" for at in range(MANY)]},

@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from playwright.sync_api import Locator, Page, expect
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.page.conftest import Service
+from bench.processes import free_port
+from tests.page.conftest import IDLE, Service
 from tests.page.test_page import expect_live, expect_usable, open_at, unlock
 
 pytestmark = pytest.mark.slow
@@ -279,3 +288,54 @@ def test_records_are_found_by_key_offset_and_time_and_followed(
     lines = kept.value.path().read_text().splitlines()
     assert kept.value.suggested_filename == "prices.jsonl"
     assert [json.loads(one)["key"]["text"] for one in lines] == ["p1"] * 5
+
+
+def test_a_user_logs_in_and_sees_and_does_what_the_acls_allow(
+    tmp_path: Path, browser: Browser
+) -> None:
+    service = Service(tmp_path / "broker", {**IDLE, **SECURED})
+    inside = free_port()
+    service.settings |= {
+        "listeners": f"PLAINTEXT://127.0.0.1:{service.port},INSIDE://127.0.0.1:{inside}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "odradek.scram.users": 'SCRAM-SHA-256=[name=ann,password="anns secret"]',
+    }
+    service.start()
+    service.create("mine", "theirs")
+    entries = [
+        AclBinding(
+            ResourceType.TOPIC, "mine", ResourcePatternType.LITERAL, "User:ann", "*", operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in (AclOperation.READ, AclOperation.WRITE)
+    ]  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": service.bootstrap, "log_level": 0})
+    for one in admin.create_acls(entries).values():
+        one.result(20)
+    page = browser.new_context(base_url=service.http).new_page()
+    page.goto("/#/topics")
+    page.get_by_role("button", name="Unlock actions").click()
+    shown = dialog(page, "Admin token, or a login")
+    for password in ("a wrong one", "anns secret"):
+        shown.get_by_label("User").fill("ann")
+        shown.get_by_label("Password").fill(password)
+        shown.get_by_role("button", name="Unlock").click()
+        if password == "a wrong one":
+            expect(shown.get_by_role("alert")).to_contain_text("the password is wrong")
+    expect(page.get_by_role("button", name="Log out ann")).to_be_visible()
+    expect(page.get_by_role("link", name="mine")).to_be_visible()
+    expect(page.get_by_role("link", name="theirs")).to_have_count(0)
+    page.get_by_role("link", name="mine").click()
+    page.get_by_role("button", name="Write a record").click()
+    fill_in(page, "Write a record to mine", {"Key": "k", "Value": "v"})
+    confirm(page)
+    expect(page.locator("#toast")).to_contain_text("at offset 0")
+    page.get_by_role("button", name="Delete topic").click()
+    expect(page.locator("#toast")).to_contain_text("User:ann lacks the right DELETE on topic mine")
+    page.get_by_role("link", name="Cleaner", exact=True).click()
+    expect(page.get_by_text("lacks the right DESCRIBE on cluster")).to_be_visible()
+    page.get_by_role("button", name="Log out ann").click()
+    expect(page.get_by_role("button", name="Unlock actions")).to_be_visible()
+    page.context.close()
+    service.stop()

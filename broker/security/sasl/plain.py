@@ -42,6 +42,10 @@ class Plain:
     def begin(self) -> PlainExchange:
         return PlainExchange(self._users())
 
+    def digest_of(self, name: str) -> bytes | None:
+        """Return the digest of a user's password, None where there is no such user."""
+        return self._users().get(name)
+
     def _users(self) -> Digests:
         config = self._config(True)
         text, users = self._read

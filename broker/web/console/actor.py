@@ -1,9 +1,18 @@
-"""The person behind a request for an action."""
+"""The person behind a request over HTTP."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from odradek.broker.context import ConnectedClient, RequestContext
 from odradek.broker.security.principals import Principal
 from odradek.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from odradek.broker.web.services import WebServices
+
+CLIENT_ID = "odradek-page"
+_ADMIN = Principal("Token", "admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +25,20 @@ class Actor:
 
     def __str__(self) -> str:
         return "the admin token" if self.principal is None else str(self.principal)
+
+    def context(self, broker: WebServices, key: int = -1, version: int = 0) -> RequestContext:
+        """Return the surroundings of a request of Kafka's protocol that this person makes.
+
+        With the admin token no authorizer is asked.
+        """
+        principal = self.principal
+        return RequestContext(
+            None if principal is None else broker.security.authorizer,
+            broker.server.listeners[0],
+            f"/{self.address}",
+            version,
+            0,
+            CLIENT_ID,
+            key,
+            ConnectedClient(principal=principal or _ADMIN),
+        )

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.broker.api_table import APIS
 from odradek.broker.apis import Handler, load
-from odradek.broker.context import ConnectedClient, RequestContext
 from odradek.broker.errors import CloseConnection
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.peers.errors import PeerAway
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
-from odradek.broker.security.principals import Principal
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.requests import Problem
+from odradek.broker.web.rights import lacking
 from odradek.broker.web.services import WebServices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import info_of
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLIENT_ID = "odradek-page"
-_ADMIN = Principal("Token", "admin")
 _BY_KEY = {one.key: one for one in APIS}
 # The status of an HTTP answer for an error of Kafka's; 400 for the others.
 _STATUSES: Mapping[ErrorCode, int] = {
@@ -90,7 +87,7 @@ class Asker:
         if handler.is_administrative and broker.store.is_shared:
             await broker.changes.catch_up()
         try:
-            answer = handler.handle(broker, self._context(actor, key, version), request)
+            answer = handler.handle(broker, actor.context(broker, key, version), request)
             if inspect.isawaitable(answer):
                 answer = await answer
         except CloseConnection as close:
@@ -142,24 +139,8 @@ class Asker:
         self, actor: Actor, operation: AclOperation, kind: ResourceKind, name: str = CLUSTER_NAME
     ) -> None:
         """Raise Problem unless a person may perform an operation."""
-        if not self._context(actor, -1, 0).may(operation, kind, name):
-            where = "" if kind is ResourceKind.CLUSTER else f" {name}"
-            raise Problem(
-                403, f"{actor} lacks the right {operation.name} on {kind.name.lower()}{where}"
-            )
-
-    def _context(self, actor: Actor, key: int, version: int) -> RequestContext:
-        broker, principal = self._broker, actor.principal
-        return RequestContext(
-            None if principal is None else broker.security.authorizer,
-            broker.server.listeners[0],
-            f"/{actor.address}",
-            version,
-            0,
-            CLIENT_ID,
-            key,
-            ConnectedClient(principal=principal or _ADMIN),
-        )
+        if not actor.context(self._broker).may(operation, kind, name):
+            raise lacking(actor, operation, kind, name)
 
 
 def require(code: int, message: str | None = None, what: str = "") -> None:

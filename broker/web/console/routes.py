@@ -12,8 +12,8 @@
     GET  /api/offsets                                  (ends.py)
     GET  /api/acls, users, quotas, transactions, producers
 
-Every action needs the admin token, and is written to the audit log. A part's module is imported
-when somebody first asks for it: most brokers never need it.
+Every action needs the admin token or a login, and is written to the audit log. A part's module is
+imported when somebody first asks for it: most brokers never need it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from aiohttp import web
 
 from odradek.broker.loop.slices import Sliced
 from odradek.broker.security.audit import LOGGER
-from odradek.broker.web.requests import Parameters, answer, answer_from_thread, client_address
+from odradek.broker.web.requests import (
+    ACTOR,
+    Parameters,
+    answer,
+    answer_from_thread,
+    client_address,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.web.access import Access
@@ -90,10 +96,10 @@ class Console:
         """Return the handler of an action's requests."""
 
         async def act(request: web.Request) -> web.StreamResponse:
-            self._access.require(request)
+            actor = self._access.require(request)
             Parameters(request, ())
             action = (await self._actions(part))[name]
-            return await self._act(request, action)
+            return await self._act(request, action, actor)
 
         return act
 
@@ -108,11 +114,12 @@ class Console:
 
         return show
 
-    async def _act(self, request: web.Request, action: Action) -> web.StreamResponse:
+    async def _act(
+        self, request: web.Request, action: Action, actor: Actor
+    ) -> web.StreamResponse:
         from odradek.broker.web.console.body import read_body
         from odradek.broker.web.console.plan import DRY_RUN
 
-        actor = await _actor(request)
         body = await read_body(request, (*action.members, DRY_RUN), action.body_bytes_max)
         slices = self._broker.slices
         plan = await Sliced(action.plan(actor, body), slices)
@@ -141,6 +148,10 @@ class Console:
 
 
 async def _actor(request: web.Request) -> Actor:
+    """Return the person who reads: as with the admin token, unless they logged in."""
+    logged_in: Actor | None = request.get(ACTOR)
+    if logged_in is not None:
+        return logged_in
     actor: Actor = (await _load("actor")).Actor(client_address(request))
     return actor
 

@@ -14,6 +14,7 @@ import { unknown } from "./unknown.js";
 
 const VIEWS = { "": overview, topics, topic, cleaner, groups, group, transactions, access, cluster };
 const RETRY_MS = 3000;
+const TICK_MS = 1000;
 const PAGES = { "": "overview", topic: "topics", group: "groups" };
 const main = document.getElementById("main");
 let view = null;
@@ -61,8 +62,17 @@ async function follow() {
       document.querySelector('nav a[data-page="cluster"]').hidden = !data.has_catalog;
       if (!document.hidden) view?.tick?.(data);
     });
-  } catch {
-    // The lines below show it, and so does the view.
+  } catch (error) {
+    // Without the right to describe the cluster there are no events: the views ask by themselves.
+    if (error.status === 403) {
+      showLink("quiet");
+      const ticking = setInterval(() => !document.hidden && view?.tick?.(null), TICK_MS);
+      addEventListener("token", () => {
+        clearInterval(ticking);
+        follow();
+      }, { once: true });
+      return;
+    }
   }
   showLink("lost");
   const again = setTimeout(() => dispatchEvent(new Event("token")), RETRY_MS);

@@ -1,6 +1,6 @@
 // The frame around the views: the connection's state, problems, messages, the token, the theme.
 
-import { get, keepToken, token } from "./api.js";
+import { get, keepToken, send, token } from "./api.js";
 import { h, fill } from "./dom.js";
 
 const byId = (id) => document.getElementById(id);
@@ -20,31 +20,47 @@ export function showProblems(problems) {
 
 export function showLink(state) {
   byId("link").className = `link ${state}`;
-  byId("link").textContent = { live: "live", lost: "no answer" }[state] ?? "connecting…";
+  byId("link").textContent = { live: "live", lost: "no answer", quiet: "not live" }[state] ?? "connecting…";
 }
 
-/** Ask for the admin token; resolves to whether there is one then. */
+/** Ask for the admin token, or for a user and a password; resolves to whether there is a token then. */
 export async function askToken() {
   const dialog = byId("token-dialog"), input = byId("token-input");
-  input.value = "";
-  dialog.returnValue = "";
-  dialog.showModal();
-  input.focus();
+  const user = byId("user-input"), password = byId("password-input");
+  byId("token-trouble").textContent = "";
+  input.value = password.value = "";
   get("/api/broker").then((broker) => {
     byId("token-place").textContent = broker.token_file
       ? `: the file ${broker.token_file}` : ", or it is the setting odradek.admin.token";
   }, () => {});
-  await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
-  if (dialog.returnValue === "ok") {
-    keepToken(input.value.trim());
-    dispatchEvent(new Event("token"));
+  for (;;) {
+    dialog.returnValue = "";
+    dialog.showModal();
+    input.focus();
+    await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
+    if (dialog.returnValue !== "ok") return false;
+    try {
+      keepToken(user.value && !input.value ? (await send("/api/login", { user: user.value, password: password.value })).token : input.value.trim());
+      break;
+    } catch (error) {
+      byId("token-trouble").textContent = error.message;
+    }
   }
+  dispatchEvent(new Event("token"));
   showToken();
-  return dialog.returnValue === "ok" && Boolean(token());
+  return Boolean(token());
+}
+
+/** Return the name in the token of a login, null for the admin token. */
+function userOf(text) {
+  const [kind, name] = text.split(".");
+  if (kind !== "login" || !name) return null;
+  return new TextDecoder().decode(Uint8Array.from(atob(name.replaceAll("-", "+").replaceAll("_", "/")), (one) => one.charCodeAt(0)));
 }
 
 export function showToken() {
-  byId("token").textContent = token() ? "Lock actions" : "Unlock actions";
+  const shown = token(), user = shown && userOf(shown);
+  byId("token").textContent = !shown ? "Unlock actions" : user ? `Log out ${user}` : "Lock actions";
 }
 
 export function startShell() {
@@ -53,9 +69,9 @@ export function startShell() {
     keepToken(null);
     showToken();
   });
-  // Enter in the field would press the first submit button, which cancels.
-  byId("token-input").addEventListener("keydown", (event) => {
-    if (event.key !== "Enter") return;
+  // Enter in a field would press the first submit button, which cancels.
+  byId("token-dialog").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.target.tagName !== "INPUT") return;
     event.preventDefault();
     byId("token-dialog").close("ok");
   });

@@ -115,6 +115,7 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("POST", "/api/cleaner/verify"): Route(
         merging.verify, has_leader=True, patience_s=None, is_whole=True
     ),
+    ("POST", "/api/login"): OWN,  # each knows all logins
     # They ask the other brokers themselves.
     **{("GET", path): OWN for path in VIEWS},
     **{("POST", f"/api/{part}/{name}"): OWN for part, names in ACTIONS.items() for name in names},

@@ -1,0 +1,48 @@
+"""The route of logins; its parts are imported with the first login."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from odradek.broker.web.access import Access, is_here
+from odradek.broker.web.requests import Parameters, Problem, answer, client_address
+
+if TYPE_CHECKING:
+    from odradek.broker.web.logins import Logins
+    from odradek.broker.web.services import WebServices
+
+_MEMBERS = ("user", "password")
+_BODY_BYTES_MAX = 16 << 10
+
+
+def add_login_route(app: web.Application, broker: WebServices, access: Access) -> None:
+    """Add the route to an application, and let access know its logins."""
+    made: Logins | None = None
+
+    def logins() -> Logins:
+        nonlocal made
+        if made is None:
+            from odradek.broker.web.logins import Logins
+
+            made = Logins(broker.security, access.token, broker.clock.now_ms)
+        return made
+
+    async def log_in(request: web.Request) -> web.StreamResponse:
+        from odradek.broker.web.console.body import read_body
+        from odradek.broker.web.logins import require_secrecy
+
+        Parameters(request, ())
+        require_secrecy(request, is_here=is_here(client_address(request)))
+        body = await read_body(request, _MEMBERS, _BODY_BYTES_MAX)
+        user, password = body.text("user"), body.text("password")
+        signed = await logins().log_in(user, password)
+        if signed is None:
+            access.note_wrong_password(request)
+            raise Problem(401, "there is no such user, or the password is wrong")
+        token, expires_ms = signed
+        return answer({"user": user, "token": token, "expires_ms": expires_ms})
+
+    access.know_logins(lambda token: logins().read(token), broker)
+    app.router.add_post("/api/login", log_in)
