@@ -70,6 +70,11 @@ def main() -> int:
                         color_scheme="dark" if scheme == "dark" else "light",
                     )
                     take(page, path, heading, IMAGES / f"{name}.png")
+                page = started.new_page(
+                    base_url=broker.http, viewport={"width": 1280, "height": _HEIGHT}
+                )
+                token = (broker.data / "odradek-admin-token").read_text().strip()
+                take_action(page, token, IMAGES / "page-action.png")
                 started.close()
         finally:
             broker.stop()
@@ -108,6 +113,22 @@ def take(page: Page, path: str, heading: str, picture: Path) -> None:
     page.get_by_role("heading", level=1, name=heading).wait_for()
     page.locator("#link.live").wait_for(state="attached")
     page.wait_for_timeout(1500)
+    page.screenshot(path=picture)
+    page.close()
+    print(f"took {picture.relative_to(ROOT)}")
+
+
+def take_action(page: Page, token: str, picture: Path) -> None:
+    """Take a picture of the effects of an action, before they are confirmed."""
+    page.goto("/#/topic/prices/settings")
+    page.get_by_role("button", name="Unlock actions").click()
+    page.get_by_role("dialog").get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Unlock", exact=True).click()
+    page.get_by_role("button", name="Change cleanup.policy").click()
+    form = page.get_by_role("dialog", name="Change cleanup.policy")
+    form.get_by_role("textbox", name="Value").fill("compact,delete")
+    form.get_by_role("button", name="Go on").click()
+    page.get_by_role("dialog", name="This will be done").wait_for()
     page.screenshot(path=picture)
     page.close()
     print(f"took {picture.relative_to(ROOT)}")

@@ -250,7 +250,7 @@ async def test_warns_of_a_new_policy_and_of_keys_in_more_partitions(tmp_path: Pa
         change = {"cleanup.policy": "delete,compact", "retention.ms": "1000"}
         planned = await plan(broker, "topics/alter", topic="t", set=change, partitions=2)
         retention, keys = planned["warnings"]
-        assert "retention.ms=1000, retention.bytes=-1" in retention
+        assert "retention.ms=1000 (1 second), retention.bytes=-1" in retention
         assert "another partition" in keys
         change = {"cleanup.policy": "compact"}
         assert not (await plan(broker, "topics/alter", topic="t", set=change))["warnings"]

@@ -19,7 +19,7 @@ from odradek.broker.web.console.body import Body
 from odradek.broker.web.console.ends import find_ends
 from odradek.broker.web.console.plan import Action, Plan
 from odradek.broker.web.console.settings import Setting, describe
-from odradek.broker.web.console.words import count_words
+from odradek.broker.web.console.words import count_words, span_words
 from odradek.broker.web.requests import Problem
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -265,9 +265,14 @@ def _warn_of_policy(wanted: Mapping[str, str], former: Mapping[str, Setting]) ->
             "a key any more."
         )
     if "delete" in new - old:
-        limits = [
-            f"{key}={wanted.get(key, former[key].value)}"
+        limits = {
+            key: wanted.get(key, former[key].value) or ""
             for key in ("retention.ms", "retention.bytes")
-        ]
-        warnings.append(f"Records beyond the retention are deleted: {', '.join(limits)}.")
+        }
+        span = limits["retention.ms"]
+        words = f" ({span_words(int(span))})" if span.isdigit() else ""
+        warnings.append(
+            f"Records beyond the retention are deleted: retention.ms={span}{words}, "
+            f"retention.bytes={limits['retention.bytes']}."
+        )
     return warnings
