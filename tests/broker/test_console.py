@@ -20,6 +20,7 @@ from odradek.broker.composition import Broker
 from odradek.broker.web.console.body import Body
 from odradek.broker.web.console.routes import ACTIONS
 from odradek.broker.web.requests import Problem
+from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek.protocol.partitioning import partition_of_key
 from tests.broker.console import act, plan, refused, send
 from tests.broker.live import client, create, on_uvloop, until
@@ -400,6 +401,39 @@ async def test_a_group_with_members_stays_as_it_is(tmp_path: Path) -> None:
         assert status >= 400, answered
         await asyncio.to_thread(member.close)
         await act(broker, "groups/delete", group="g")
+        assert (await get(broker, "/api/groups"))["groups"] == []
+
+
+@on_uvloop
+async def test_moves_and_deletes_the_offsets_of_a_share_group(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        await create(broker, "t", 1)
+        for _ in range(4):
+            await act(broker, "records/produce", topic="t", value="v")
+        async with client(broker) as one:
+            for epoch in (0, -1):  # joins, and leaves
+                request = ShareGroupHeartbeatRequest(
+                    group_id="jobs",
+                    member_id="a-member",
+                    member_epoch=epoch,
+                    subscribed_topic_names=["t"] if epoch == 0 else None,
+                )
+
+                async def answered(request: ShareGroupHeartbeatRequest = request) -> bool:
+                    answer = await one.ask(request, version=1)
+                    return not answer.error_code
+
+                await until(answered)
+        reset = {"group": "jobs", "topic": "t"}
+        await act(broker, "groups/reset", **reset, to="end")
+        planned = await plan(broker, "groups/reset", **reset, to="1")
+        assert planned["rows"] == [{"topic": "t", "partition": 0, "before": 4, "after": 1}]
+        await act(broker, "groups/reset", **reset, to="1")
+        (row,) = (await get(broker, "/api/group", group="jobs"))["partition_rows"]
+        assert (row["offset"], row["lag"]) == (1, 3)
+        await act(broker, "groups/forget", **reset)
+        assert (await refused(broker, "groups/forget", **reset))[0] == 404
+        await act(broker, "groups/delete", group="jobs")
         assert (await get(broker, "/api/groups"))["groups"] == []
 
 

@@ -266,7 +266,7 @@ def _warn_of_policy(wanted: Mapping[str, str], former: Mapping[str, Setting]) ->
         )
     if "delete" in new - old:
         limits = {
-            key: wanted.get(key, former[key].value) or ""
+            key: wanted.get(key) or former[key].value or ""
             for key in ("retention.ms", "retention.bytes")
         }
         span = limits["retention.ms"]
