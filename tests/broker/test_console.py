@@ -599,6 +599,13 @@ async def test_any_broker_acts_on_the_partitions_and_groups_of_others(tmp_path: 
         await act(two, "topics/empty", topic="t")
         assert {**await ends(one, "t"), **await ends(two, "t")} == dict.fromkeys(range(4), (2, 2))
 
+        for asked in (one, two):
+            for broker in (one, two):
+                found = await get(asked, f"/api/configs?broker={broker.node_id}")
+                values = {row["name"]: row["value"] for row in found["settings"]}
+                assert values["node.id"] == str(broker.node_id)
+        assert (await request(one, "GET", "/api/configs?broker=3"))[0] == 404
+
         port = one.server.listeners[0].port
         producer = await asyncio.to_thread(begin_transaction, port)
         for broker in (one, two):

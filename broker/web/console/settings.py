@@ -83,7 +83,11 @@ async def describe(
     request = DescribeConfigsRequest(
         resources=[resource], include_synonyms=False, include_documentation=True
     )
-    answer = await asker.ask(actor, request, DescribeConfigsResponse)
+    # A broker knows its own settings alone.
+    node_id = int(name) if kind is ResourceType.BROKER and name.isdecimal() else None
+    if node_id is not None and node_id not in asker.node_ids():
+        raise Problem(404, f"there is no broker {name}, or it is away")
+    answer = await asker.ask(actor, request, DescribeConfigsResponse, node_id)
     result = answer.results[0]
     require(result.error_code, result.error_message)
     defaults = asker.topic_defaults() if kind is ResourceType.TOPIC else {}
