@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.broker.composition import Broker
 from odradek.broker.security.acls import Acl, PatternType, Permission
@@ -16,7 +19,8 @@ from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, Re
 from odradek.broker.web import logins, rights
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
 from tests.broker.console import act, send
-from tests.broker.live import create, on_uvloop
+from tests.broker.live import create, on_uvloop, until
+from tests.broker.test_cluster import SLOW, known_everywhere, member
 from tests.broker.web import ask, bearer, get, serving
 
 SASL = {
@@ -187,30 +191,85 @@ async def test_actions_need_the_right_that_kafka_asks_for(tmp_path: Path) -> Non
             assert status == 200, (path, answered)
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @on_uvloop
-async def test_a_person_without_rights_gets_nothing_from_any_route(tmp_path: Path) -> None:
-    """Each route checks the person's rights itself, or has a right in the table."""
-    async with serving(tmp_path, SECURED) as broker:
-        await act(broker, "users/create", user="ann", password=PASSWORD)
-        await create(broker, "secret-topic", 1)
-        await act(broker, "records/produce", topic="secret-topic", key="secret-key")
-        await act(broker, "groups/reset", group="secret-group", topic="secret-topic", to="end")
-        await act(broker, "quotas/alter", user="secret-user", set={"producer_byte_rate": "1"})
-        token = await log_in(broker, "ann", PASSWORD)
-        assert broker.web is not None
+async def test_a_person_without_rights_gets_nothing_from_any_route(
+    tmp_path: Path, count: int
+) -> None:
+    """Each route checks the person's rights itself, or has a right in the table.
+
+    In a cluster a broker asks others, which would answer it whatever the person may do.
+    """
+    async with brokers(tmp_path, count) as (one, *others):
+        await act(one, "users/create", user="ann", password=PASSWORD)
+        await act(one, "topics/create", topic="secret-topic", partitions=4)
+        await known_everywhere(others, "secret-topic")
+        for number in range(4):
+            wanted = {"topic": "secret-topic", "partition": number}
+            await act(one, "records/produce", **wanted, key="secret-key")
+        for group in ("secret-group", "secret-1", "secret-2", "secret-3"):
+            await act(one, "groups/reset", group=group, topic="secret-topic", to="end")
+        await act(one, "quotas/alter", user="secret-user", set={"producer_byte_rate": "1"})
+        producers = [
+            await asyncio.to_thread(begin_transaction, one, f"secret-{at}") for at in range(4)
+        ]
+        token = await log_in(one, "ann", PASSWORD)
+        assert one.web is not None
         query = "?topic=secret-topic&group=secret-group&key=secret-key&partition=0&broker=1"
-        for route in broker.web._runner.app.router.routes():
+        for route in one.web._runner.app.router.routes():
             assert route.resource is not None
             path = route.resource.canonical
             if path in FREE or path == "/api/login":
                 continue
-            for target in (path, path + query):
-                status, _, body = await ask(broker, target, bearer(token), route.method)
-                assert b"secret" not in body.replace(b"topic secret-topic", b"").replace(
-                    b"group secret-group", b""
-                ), (target, body)
+            targets = [path, path + query, f"{path}?topic=secret-topic", f"{path}?broker={count}"]
+            for target in targets:
+                status, _, body = await ask(one, target, bearer(token), route.method)
+                for named in (b"topic secret-topic", b"group secret-group"):  # of the request
+                    body = body.replace(named, b"")
+                assert b"secret" not in body, (target, body)
+                assert b'"end"' not in body and b"producer_id" not in body, (target, body)
                 is_list = path in rights.CHECKED_ELSEWHERE
                 assert status == 403 or (is_list and status in (200, 400, 404)), (target, body)
+        del producers
+
+
+@asynccontextmanager
+async def brokers(path: Path, count: int) -> AsyncIterator[list[Broker]]:
+    """Run brokers of one cluster that ask each other without a login."""
+    settings = {
+        **SECURED,
+        "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "super.users": "User:ANONYMOUS",
+        "metrics.listener": "127.0.0.1:0",
+        **SLOW,
+    }
+    url = f"sqlite://{path / 'catalog.db'}"
+    async with AsyncExitStack() as stack:
+        made = [
+            await stack.enter_async_context(member(path, url, number + 1, settings))
+            for number in range(count)
+        ]
+        await until(lambda: all(len(one.brokers) == count for one in made))
+        yield made
+
+
+def begin_transaction(broker: Broker, transactional_id: str) -> Producer:
+    """Write a record in a transaction, and leave it open."""
+    port = next(one.port for one in broker.server.listeners if one.name == "PLAINTEXT")
+    producer = Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "transactional.id": transactional_id,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("secret-topic", "v", transactional_id)
+    assert producer.flush(20) == 0
+    return producer
 
 
 @on_uvloop

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.broker.api_table import APIS
@@ -134,6 +134,11 @@ class Asker:
             leader = self._broker.node_id if other is None else other
             found.setdefault(leader, []).append(number)
         return found
+
+    def describable(self, actor: Actor, kind: ResourceKind, names: Iterable[str]) -> Set[str]:
+        """Return the names that a person may describe."""
+        context = actor.context(self._broker)
+        return context.permitted(AclOperation.DESCRIBE, kind, names, logs_denied=False)
 
     def require_right(
         self, actor: Actor, operation: AclOperation, kind: ResourceKind, name: str = CLUSTER_NAME

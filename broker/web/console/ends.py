@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, require
@@ -31,6 +32,7 @@ _TIMEOUT_MS = 30_000
 async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[str, object]:
     """Return the offsets of a topic's partitions, for an answer. Raises Problem."""
     topic, at_ms = asker.topic(parameters.text("topic") or ""), parameters.number("at_ms", 15)
+    asker.require_right(actor, AclOperation.DESCRIBE, ResourceKind.TOPIC, topic.name)
     numbers = range(len(topic.partitions))
     ends = await find_ends(asker, actor, topic, numbers)
     found: Mapping[int, int] = {}

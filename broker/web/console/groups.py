@@ -94,6 +94,7 @@ class GroupActions:
         """Delete the offsets of a group in a topic."""
         group, topic = body.text("group"), self._asker.topic(body.text("topic"))
         self._asker.require_right(actor, AclOperation.DELETE, ResourceKind.GROUP, group)
+        self._asker.require_right(actor, AclOperation.READ, ResourceKind.TOPIC, topic.name)
         offsets = await self._offsets(actor, group)
         before = await offsets.of(topic)
         if not before:

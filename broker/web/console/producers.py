@@ -45,6 +45,7 @@ def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
 async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[str, object]:
     """Return the producers of a topic's partitions, for an answer. Raises Problem."""
     topic = asker.topic(parameters.text("topic") or "")
+    asker.require_right(actor, AclOperation.READ, ResourceKind.TOPIC, topic.name)
     shown = list[Mapping[str, object]]()
     for number, one in await _producers(asker, actor, topic, range(len(topic.partitions))):
         shown.append(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.broker.metadata.store import ResourceType
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, require
 from odradek.broker.web.requests import Parameters, Problem
@@ -87,6 +88,8 @@ async def describe(
     node_id = int(name) if kind is ResourceType.BROKER and name.isdecimal() else None
     if node_id is not None and node_id not in asker.node_ids():
         raise Problem(404, f"there is no broker {name}, or it is away")
+    if kind is ResourceType.BROKER:
+        asker.require_right(actor, AclOperation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
     answer = await asker.ask(actor, request, DescribeConfigsResponse, node_id)
     result = answer.results[0]
     require(result.error_code, result.error_message)

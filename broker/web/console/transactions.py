@@ -10,7 +10,7 @@ Admin.forceTerminateTransaction).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.web.console.actor import Actor
@@ -56,14 +56,19 @@ async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[st
             request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
             listed = await asker.ask(actor, request, ListTransactionsResponse, node_id)
             require(listed.error_code)
-            found = listed.transaction_states
+            ids = (one.transactional_id for one in paced(listed.transaction_states))
+            # Another broker answers this broker, not the person.
+            permitted = asker.describable(actor, ResourceKind.TRANSACTIONAL_ID, ids)
+            found = [one for one in listed.transaction_states if one.transactional_id in permitted]
             left_out += max(len(found) - _SHOWN_MAX, 0)
             names = [one.transactional_id for one in found[:_SHOWN_MAX]]
             described = await asker.ask(
                 actor, _describing(names), DescribeTransactionsResponse, node_id
             )
             states = described.transaction_states
-            shown += [_shown(one, node_id) for one in paced(states) if not one.error_code]
+            topics = {topic.topic for one in paced(states) for topic in one.topics}
+            seen = asker.describable(actor, ResourceKind.TOPIC, topics)
+            shown += [_shown(one, node_id, seen) for one in paced(states) if not one.error_code]
         except Problem as problem:
             problems.append(f"broker {node_id}: {problem}")
     shown.sort(key=lambda one: str(one["transactional_id"]))
@@ -74,7 +79,7 @@ def _describing(names: Sequence[str]) -> DescribeTransactionsRequest:
     return DescribeTransactionsRequest(transactional_ids=list(names))
 
 
-def _shown(one: TransactionState, node_id: int) -> Mapping[str, object]:
+def _shown(one: TransactionState, node_id: int, topics: Set[str]) -> Mapping[str, object]:
     return {
         "transactional_id": one.transactional_id,
         "state": one.transaction_state,
@@ -84,7 +89,9 @@ def _shown(one: TransactionState, node_id: int) -> Mapping[str, object]:
         "timeout_ms": one.transaction_timeout_ms,
         "began_ms": None if one.transaction_start_time_ms < 0 else one.transaction_start_time_ms,
         "partitions": [
-            {"topic": topic.topic, "partitions": sorted(topic.partitions)} for topic in one.topics
+            {"topic": topic.topic, "partitions": sorted(topic.partitions)}
+            for topic in one.topics
+            if topic.topic in topics
         ],
     }
 
