@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option
+from odradek.cli.arguments import Name, partitions_option, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
@@ -97,7 +97,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 @groups.command()
 @_groups_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:

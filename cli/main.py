@@ -55,13 +55,20 @@ _COMMANDS = {
         "odradek.cli.profile:profile",
         "Name clusters, and choose the one that commands go to.",
     ),
+    "quotas": (
+        "odradek.cli.quotas:quotas",
+        "List, set and delete quotas of users, clients and addresses.",
+    ),
     "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "users": ("odradek.cli.users:users", "List, create and delete users that log in by SCRAM."),
 }
 
 # Names by which users of other tools may call them.
-_ALIASES = {one[:-1]: one for one in ("acls", "configs", "groups", "topics", "users")}
+_ALIASES = {
+    one[:-1]: one
+    for one in ("acls", "configs", "groups", "quotas", "topics", "users")
+}
 
 
 @click.group(
