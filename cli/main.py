@@ -61,13 +61,17 @@ _COMMANDS = {
     ),
     "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
+    "transactions": (
+        "odradek.cli.transactions:transactions",
+        "List and describe transactions, find and abort hanging ones.",
+    ),
     "users": ("odradek.cli.users:users", "List, create and delete users that log in by SCRAM."),
 }
 
 # Names by which users of other tools may call them.
 _ALIASES = {
     one[:-1]: one
-    for one in ("acls", "configs", "groups", "quotas", "topics", "users")
+    for one in ("acls", "configs", "groups", "quotas", "topics", "transactions", "users")
 }
 
 

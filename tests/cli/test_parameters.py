@@ -64,12 +64,14 @@ def test_a_partition_is_the_same_option_everywhere() -> None:
         if isinstance(one, click.Option) and {"-p", "--partition"} & set(one.opts)
     }
     assert {"consume", "produce", "get", "records delete", "groups reset-offsets",
-            "cleaner plan", "cleaner run", "cleaner verify"} <= set(found)  # fmt: skip
+            "cleaner plan", "cleaner run", "cleaner verify", "transactions abort",
+            "transactions producers"} <= set(found)  # fmt: skip
     for name, one in found.items():
         assert one.opts == ["-p", "--partition"], name
         assert one.metavar == "N", name
         assert isinstance(one.type, click.IntRange) and one.type.min == 0, name
         assert one.multiple == ("may be repeated" in (one.help or "")), name
     assert {name for name, one in found.items() if one.multiple} == {
-        "consume", "records delete", "groups reset-offsets",
+        "consume", "records delete", "groups reset-offsets", "transactions find-hanging",
+        "transactions producers",
     }  # fmt: skip
