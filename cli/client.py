@@ -112,11 +112,12 @@ class Connection:
         from confluent_kafka.admin import AdminClient
 
         from odradek.cli.wire.client import Wire
+        from odradek.cli.wire.security import login_of
 
-        wire = Wire(self)
+        login_of(self.properties)
         # librdkafka reads the properties, and has no broker to connect to.
         Connection({**self.properties, "bootstrap.servers": ""}).make(AdminClient, {})
-        return wire
+        return Wire(self)
 
     def producer(self, properties: Mapping[str, object]) -> Producer:
         """Return a producer; the user's own settings win over the properties."""
