@@ -104,7 +104,7 @@ class Connection:
         admin.connect()
         return admin
 
-    def wire(self) -> Wire:
+    def wire(self, request_timeout_s: float = REQUEST_TIMEOUT_S) -> Wire:
         """Return a client for the requests that librdkafka does not send; it is not connected.
 
         Raises CommandError for the same properties as other clients, in the same words.
@@ -117,7 +117,7 @@ class Connection:
         login_of(self.properties)
         # librdkafka reads the properties, and has no broker to connect to.
         Connection({**self.properties, "bootstrap.servers": ""}).make(AdminClient, {})
-        return Wire(self)
+        return Wire(self, request_timeout_s)
 
     def producer(self, properties: Mapping[str, object]) -> Producer:
         """Return a producer; the user's own settings win over the properties."""

@@ -60,6 +60,10 @@ _COMMANDS = {
         "List, set and delete quotas of users, clients and addresses.",
     ),
     "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
+    "share-groups": (
+        "odradek.cli.share_groups:share_groups",
+        "List, describe, delete and reset share groups.",
+    ),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
     "transactions": (
         "odradek.cli.transactions:transactions",
@@ -71,8 +75,10 @@ _COMMANDS = {
 # Names by which users of other tools may call them.
 _ALIASES = {
     one[:-1]: one
-    for one in ("acls", "configs", "groups", "quotas", "topics", "transactions", "users")
-}
+    for one in (
+        "acls", "configs", "groups", "quotas", "share-groups", "topics", "transactions", "users",
+    )
+}  # fmt: skip
 
 
 @click.group(

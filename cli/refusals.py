@@ -43,6 +43,10 @@ class Denied(CommandError):
     """The client lacks a right."""
 
 
+class Unavailable(CommandError):
+    """The command line's own client cannot send a request: its broker or login has no way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """A request to a broker ("delete topic prices"), and the right that it needs."""
@@ -53,8 +57,7 @@ class Act:
 
 def refused(error: Any, act: Act, reason: str | None = None) -> CommandError:
     """Return the exception for a KafkaError; `reason` is the client's last connection error."""
-    kind = Denied if error.name().endswith(_LACKS_RIGHT) else CommandError
-    return kind(f"could not {act.what}: {explain(error, act.right, reason)}")
+    return _kind(error.name())(f"could not {act.what}: {explain(error, act.right, reason)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question with the most similar names, or ""."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def _kind(name: str) -> type[CommandError]:
+    if name.endswith(_LACKS_RIGHT):
+        return Denied
+    return Unavailable if name == "UNSUPPORTED_VERSION" else CommandError
 
 
 def _one_line(text: str) -> str:

@@ -12,12 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from odradek.cli.client import (
-    CONNECT_TIMEOUT_S,
-    REQUEST_TIMEOUT_S,
-    Connection,
-    unreachable,
-)
+from odradek.cli.client import Connection, unreachable
 from odradek.cli.refusals import (
     Act,
     AnswerError,
@@ -68,9 +63,11 @@ _TOPICS = Act("list topics")
 class Wire:
     """The connections of a command; a context manager."""
 
-    def __init__(self, connection: Connection, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(self, connection: Connection, request_timeout_s: float) -> None:
         """Read the properties of the connection; raises CommandError."""
-        self._address, self._timeout_s = connection.address, timeout_s
+        self._address = connection.address
+        self._connect_timeout_s = connection.connect_timeout_s
+        self._request_timeout_s = request_timeout_s
         self._access = Access(connection.properties)
         self._links: dict[int, Link] = {}
         self._first: Link | None = None
@@ -117,7 +114,7 @@ class Wire:
 
     def repeat(self, attempt: Callable[[], T], codes: Callable[[T], Iterable[int]]) -> T:
         """Attempt until the answer has none of the codes by which nothing was done."""
-        deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+        deadline_s = time.monotonic() + self._request_timeout_s
         while True:
             found = attempt()
             if _PASSING.isdisjoint(codes(found)) or time.monotonic() > deadline_s:
@@ -191,7 +188,7 @@ class Wire:
         for text in self._address.split(","):
             host, port = _host_and_port(text)
             try:
-                self._first = await Link.open(host, port, self._access, self._timeout_s)
+                self._first = await Link.open(host, port, self._access, self._connect_timeout_s)
                 await self._metadata([])
                 return
             except Away as error:
@@ -203,7 +200,9 @@ class Wire:
         topics = None if names is None else [MetadataRequestTopic(name=one) for one in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         link = await self._link(None)
-        answer = await link.ask(request, MetadataResponse, _NO_CREATION_VERSION, REQUEST_TIMEOUT_S)
+        answer = await link.ask(
+            request, MetadataResponse, _NO_CREATION_VERSION, self._request_timeout_s
+        )
         self.brokers = {one.node_id: one for one in answer.brokers}
         return answer
 
@@ -212,7 +211,7 @@ class Wire:
     ) -> T:
         with _refusing(act, node):
             link = await self._link(node)
-            return await link.ask(request, response, least, REQUEST_TIMEOUT_S)
+            return await link.ask(request, response, least, self._request_timeout_s)
 
     async def _link(self, node: int | None) -> Link:
         """Return the connection to a broker, a new one if need be. Raises Away."""
@@ -226,7 +225,7 @@ class Wire:
             if broker is None:
                 raise Away("it is not in the cluster")
             known = self._links[node] = await Link.open(
-                broker.host, broker.port, self._access, self._timeout_s
+                broker.host, broker.port, self._access, self._connect_timeout_s
             )
         return known
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.broker.security.tls.contexts import load_keys
 from odradek.broker.security.tls.stores import read_key_store
-from odradek.cli.refusals import CommandError
+from odradek.cli.refusals import CommandError, Unavailable
 from odradek.config.errors import ConfigError
 from odradek.config.inter_broker import MECHANISMS, OwnLogin
 from odradek.config.tls import TlsConfig
@@ -27,14 +27,14 @@ def protocol_of(properties: Properties) -> str:
 
 
 def login_of(properties: Properties) -> OwnLogin | None:
-    """Return the login, None without SASL. Raises CommandError for another mechanism."""
+    """Return the login, None without SASL. Raises Unavailable for another mechanism."""
     if not protocol_of(properties).startswith("SASL_"):
         return None
     # Both are names of the same property, and librdkafka's default is the Java clients'.
     named = properties.get("sasl.mechanisms") or properties.get(_MECHANISM) or "GSSAPI"
     mechanism = named.upper()
     if mechanism not in MECHANISMS:
-        raise CommandError(
+        raise Unavailable(
             f"this command cannot log in by {mechanism}: set {_MECHANISM} to one of "
             f"{', '.join(MECHANISMS)} (--client-config, -X)"
         )

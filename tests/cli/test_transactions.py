@@ -95,7 +95,8 @@ def test_a_transactional_id_is_terminated(commands: Commands, topic: str) -> Non
         result = commands.run("transactions", "terminate", name, text="n\n")
         assert f"Abort the transaction of {name}, and fence its producer?" in result.stderr
         assert _listed(commands)[name]["state"] == "ONGOING"
-        assert commands.shown("transactions", "terminate", name, "--yes") == f"{name}: terminated\n"
+        terminated = commands.shown("transactions", "terminate", name, "--yes")
+        assert terminated == f"{name}: terminated\n"
         with pytest.raises(KafkaException):
             producer.commit_transaction()
     wait_until(
