@@ -49,6 +49,10 @@ _COMMANDS = {
         "odradek.cli.init:init",
         "Write the files to start with: settings, a unit of systemd, a compose file.",
     ),
+    "logdirs": (
+        "odradek.cli.logdirs:logdirs",
+        "Show the log directories of brokers, and move replicas between them.",
+    ),
     "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
     "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
     "profile": (
@@ -76,7 +80,8 @@ _COMMANDS = {
 _ALIASES = {
     one[:-1]: one
     for one in (
-        "acls", "configs", "groups", "quotas", "share-groups", "topics", "transactions", "users",
+        "acls", "configs", "groups", "logdirs", "quotas", "share-groups", "topics",
+        "transactions", "users",
     )
 }  # fmt: skip
 

@@ -73,7 +73,7 @@ class AnswerError:
 
     def str(self) -> str:
         """Return the broker's message, or the meaning of the code."""
-        return self.message or ErrorCode.of(self.code).sentence.rstrip(".")
+        return (self.message or ErrorCode.of(self.code).sentence).rstrip(".")
 
 
 def check(code: int, act: Act, message: str | None = None) -> None:

@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 # Brokers since Kafka 2.4 answer this version; a later one could be answered by version 0.
 _API_VERSIONS_VERSION = 3
-_SOFTWARE = {"client_software_name": "odradek", "client_software_version": VERSION}
 _NUMBER = re.compile(r"\[Errno (-?\d+)\]")
 
 
@@ -61,10 +60,11 @@ class Link:
         """Connect, log in, and ask for the versions. Raises Away."""
         endpoint = Endpoint(access.protocol, host, port, access.protocol)
         connection = Connection(endpoint, access.client_id, access.context, access.log_in)
-        request = ApiVersionsRequest(**_SOFTWARE)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await connection.ask(request, _API_VERSIONS_VERSION, ApiVersionsResponse)
+                answer = await connection.ask(
+                    api_versions_request(), _API_VERSIONS_VERSION, ApiVersionsResponse
+                )
         except (OSError, PeerRefuses) as error:
             connection.close()
             raise Away(_reason(error)) from error
@@ -101,6 +101,13 @@ class Link:
             if version >= max(served.min_version, info.versions.first, least):
                 return version
         raise Unsupported
+
+
+def api_versions_request() -> ApiVersionsRequest:
+    """Return the request for a broker's versions and features; it names this software."""
+    # Kafka permits no other characters.
+    version = re.sub(r"[^a-zA-Z0-9.-]", "-", VERSION)
+    return ApiVersionsRequest(client_software_name="odradek", client_software_version=version)
 
 
 def _reason(error: Exception) -> str:

@@ -71,7 +71,7 @@ def test_a_partition_is_the_same_option_everywhere() -> None:
     }
     assert {"consume", "produce", "get", "records delete", "groups reset-offsets",
             "cleaner plan", "cleaner run", "cleaner verify", "transactions abort",
-            "transactions producers", "share-groups reset-offsets"} <= set(found)  # fmt: skip
+            "transactions producers", "share-groups reset-offsets", "logdirs move"} <= set(found)  # fmt: skip
     for name, one in found.items():
         assert one.opts == ["-p", "--partition"], name
         assert one.metavar == "N", name
@@ -79,5 +79,5 @@ def test_a_partition_is_the_same_option_everywhere() -> None:
         assert one.multiple == ("may be repeated" in (one.help or "")), name
     assert {name for name, one in found.items() if one.multiple} == {
         "consume", "records delete", "groups reset-offsets", "transactions find-hanging",
-        "transactions producers", "share-groups reset-offsets",
+        "transactions producers", "share-groups reset-offsets", "logdirs move",
     }  # fmt: skip
