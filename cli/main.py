@@ -43,6 +43,10 @@ _COMMANDS = {
         "odradek.cli.dump_log:dump_log",
         "Print the contents of segments, indexes, snapshots and checkpoints.",
     ),
+    "features": (
+        "odradek.cli.features:features",
+        "Show the features of a cluster, and change their levels.",
+    ),
     "get": ("odradek.cli.get:get", "Print the latest value of a key."),
     "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
     "init": (
@@ -80,7 +84,7 @@ _COMMANDS = {
 _ALIASES = {
     one[:-1]: one
     for one in (
-        "acls", "configs", "groups", "logdirs", "quotas", "share-groups", "topics",
+        "acls", "configs", "features", "groups", "logdirs", "quotas", "share-groups", "topics",
         "transactions", "users",
     )
 }  # fmt: skip
