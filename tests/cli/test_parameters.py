@@ -71,7 +71,8 @@ def test_a_partition_is_the_same_option_everywhere() -> None:
     }
     assert {"consume", "produce", "get", "records delete", "groups reset-offsets",
             "cleaner plan", "cleaner run", "cleaner verify", "transactions abort",
-            "transactions producers", "share-groups reset-offsets", "logdirs move"} <= set(found)  # fmt: skip
+            "transactions producers", "share-groups reset-offsets",
+            "logdirs move"} <= set(found)  # fmt: skip
     for name, one in found.items():
         assert one.opts == ["-p", "--partition"], name
         assert one.metavar == "N", name
