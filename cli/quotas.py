@@ -185,7 +185,7 @@ def delete(
         wanted = tuple(dict.fromkeys(keys or before))
         if not (yes or dry_run):
             question = f"Delete {', '.join(wanted)} of {_written(entity)}?"
-            click.confirm(question, abort=True, err=True)
+            click.confirm(printable(question), abort=True, err=True)
         _alter(wire, entity, dict.fromkeys(wanted), dry_run=dry_run)
     _show(entity, before, dict.fromkeys(wanted), dry_run=dry_run, as_json=as_json)
 

@@ -72,6 +72,17 @@ def test_a_dry_run_shows_the_change_and_makes_none(commands: Commands) -> None:
     assert _listed(commands, *client) == []
 
 
+def test_a_name_that_would_write_lines_is_a_line(commands: Commands) -> None:
+    user = fresh("evil\x1b]0;owned\x07\nann")
+    written = user.replace("\x1b", r"\x1b").replace("\x07", r"\x07").replace("\n", r"\n")
+    shown = commands.shown("quotas", "set", "--user", user, "consumer_byte_rate=7")
+    assert shown.splitlines()[0] == f"user {written}"
+    wait_until(lambda: _listed(commands, "--user", user) != [], "the quota is known")
+    assert commands.shown("quotas", "list").count(f"{written} ") == 1
+    result = commands.run("quotas", "delete", "--user", user, text="y\n")
+    assert f"Delete consumer_byte_rate of user {written}?" in result.stderr
+
+
 def test_deleting_asks_first(commands: Commands) -> None:
     client = ("--client-id", fresh("asked"))
     commands.shown("quotas", "set", *client, "consumer_byte_rate=7")
