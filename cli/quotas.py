@@ -141,8 +141,8 @@ def set_quotas(
 ) -> None:
     """Set quotas of a user, a client id, both together, or an address.
 
-    Quotas are producer_byte_rate and consumer_byte_rate in bytes a second, request_percentage of
-    the time of a thread, controller_mutation_rate in partitions a second, and
+    Quotas are producer_byte_rate and consumer_byte_rate in bytes a second, request_percentage in
+    percent of a thread's time, controller_mutation_rate in partitions a second, and
     connection_creation_rate in connections a second, which is for addresses.
 
     Example: odradek quotas set --user ann producer_byte_rate=1048576

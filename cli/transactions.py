@@ -35,6 +35,7 @@ _STATES = {
         "PrepareEpochFence", "Dead",
     )
 }  # fmt: skip
+_OPEN = ("ONGOING", "PREPARE_")
 _DURATION_VERSION, _PATTERN_VERSION = 1, 2
 # The default of transaction.max.timeout.ms, and of Kafka's tool.
 _MAX_TIMEOUT_MINUTES = 15
@@ -145,8 +146,9 @@ def describe(ids: tuple[str, ...], as_json: bool, connection: Connection) -> Non
     for number, one in enumerate(described):
         if number:
             click.echo()
-        start_ms = one["start_time_ms"]
-        age = "" if start_ms is None else f", open for {duration(_now_ms() - start_ms)}"
+        # A transaction that has ended keeps its start.
+        is_open = one["state"].startswith(_OPEN) and one["start_time_ms"] is not None
+        age = f", open for {duration(_now_ms() - one['start_time_ms'])}" if is_open else ""
         click.echo(
             printable(
                 f"{one['transactional_id']}  {state_text(one['state'])}{age}, timeout "
