@@ -45,7 +45,7 @@ CONNECT_TIMEOUT_S = 5.0
 _HOPELESS_S = 1.0
 _SLICE_S = 0.25
 # The time after which every broker of a cluster has a change, and the pause between questions.
-_NEWS_S, _NEWS_PAUSE_S = 1.0, 0.05
+NEWS_S, NEWS_PAUSE_S = 1.0, 0.05
 _HOPELESS = (
     "Connection refused",
     "Name or service not known",
@@ -224,9 +224,9 @@ class Admin:
             kafka_error = error.args[0]
             if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in kafka_error.name():
                 raise refused(kafka_error, act, self.connection.reason) from error
-        end_s = time.monotonic() + (_NEWS_S if len(self.brokers) > 1 else 0.0)
+        end_s = time.monotonic() + (NEWS_S if len(self.brokers) > 1 else 0.0)
         while name not in self.topics and time.monotonic() < end_s:
-            time.sleep(_NEWS_PAUSE_S)
+            time.sleep(NEWS_PAUSE_S)
             self.connect()
         return name in self.topics
 

@@ -83,7 +83,7 @@ def upgrade(
 ) -> None:
     """Raise the levels of features.
 
-    Other levels may be impossible to get back to. Asks for confirmation, unless --yes is given.
+    Some levels cannot be lowered again. Asks for confirmation, unless --yes is given.
 
     Example: odradek features upgrade transaction.version=2 --dry-run
     """

@@ -44,7 +44,7 @@ class Denied(CommandError):
 
 
 class Unavailable(CommandError):
-    """The command line's own client cannot send a request: its broker or login has no way."""
+    """A broker does not serve a request, or the client that sends it cannot log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def refused(error: Any, act: Act, reason: str | None = None) -> CommandError:
 
 @dataclass(frozen=True, slots=True)
 class AnswerError:
-    """An error code in an answer, and the broker's message; it answers as a KafkaError."""
+    """An error code in an answer, and the broker's message, with the methods of a KafkaError."""
 
     code: int
     message: str | None = None

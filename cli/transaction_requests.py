@@ -200,9 +200,10 @@ def _ids_of(wire: Wire, producer_ids: Iterable[int]) -> Mapping[int, str]:
 def _ask_producers(
     wire: Wire, partitions: Iterable[Partition], broker: int | None
 ) -> list[DescribeProducersResponse]:
+    partitions = list(partitions)
+    nodes = _leaders(wire, partitions) if broker is None else dict.fromkeys(partitions, broker)
     wanted: dict[int, dict[str, list[int]]] = {}
-    for (topic, number), leader in _leaders(wire, partitions).items():
-        node = leader if broker is None else broker
+    for (topic, number), node in nodes.items():
         wanted.setdefault(node, {}).setdefault(topic, []).append(number)
     requests = {
         node: DescribeProducersRequest(

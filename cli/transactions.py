@@ -19,7 +19,7 @@ from odradek.cli.arguments import (
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.refusals import CommandError
-from odradek.cli.words import duration, state_name, state_text, time_text
+from odradek.cli.words import count, duration, state_name, state_text, time_text
 from odradek.config.printable import printable
 
 if TYPE_CHECKING:
@@ -313,13 +313,22 @@ def _partitions(
         wire.require_broker(broker)
     if topic is not None:
         wire.require_partitions(topic, numbers)
-    return [
-        (name, one.partition_index)
-        for name, found in wire.topics(None if topic is None else [topic]).items()
-        for one in found.partitions
+    found = [
+        (name, one)
+        for name, described in wire.topics(None if topic is None else [topic]).items()
+        for one in described.partitions
         if (not numbers or one.partition_index in numbers)
         and (broker is None or broker in one.replica_nodes)
     ]
+    if topic is not None and not found:
+        raise CommandError(f"broker {broker} has no replica of {topic}")
+    if topic is None and broker is None:
+        led = [(name, one) for name, one in found if one.leader_id >= 0]
+        if len(led) < len(found):
+            missing = count(len(found) - len(led), "partition")
+            click.echo(f"{missing} without a leader: left out", err=True)
+        found = led
+    return [(name, one.partition_index) for name, one in found]
 
 
 def _described(coordinator: int, found: TransactionState) -> dict[str, Any]:

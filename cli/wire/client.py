@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from odradek.cli.client import Connection, unreachable
+from odradek.cli.client import NEWS_PAUSE_S, NEWS_S, Connection, unreachable
 from odradek.cli.refusals import (
     Act,
     AnswerError,
@@ -148,10 +148,16 @@ class Wire:
     def require_topic(self, name: str) -> MetadataResponseTopic:
         """Return the metadata of a topic; raises CommandError when it does not exist."""
         act = Act(f"find topic {name}", f"DESCRIBE on topic {name}")
-        with _refusing(act):
-            (found,) = self._runner.run(self._metadata([name])).topics
-        if found.error_code in _NO_TOPIC:
-            raise CommandError(no_topic(name, self.topics()))
+        # A broker knows a topic that another has created a little later.
+        end_s = time.monotonic() + (NEWS_S if len(self.brokers) > 1 else 0.0)
+        while True:
+            with _refusing(act):
+                (found,) = self._runner.run(self._metadata([name])).topics
+            if found.error_code not in _NO_TOPIC:
+                break
+            if time.monotonic() > end_s:
+                raise CommandError(no_topic(name, self.topics()))
+            time.sleep(NEWS_PAUSE_S)
         check(found.error_code, act)
         return found
 
@@ -191,7 +197,7 @@ class Wire:
                 self._first = await Link.open(host, port, self._access, self._connect_timeout_s)
                 await self._metadata([])
                 return
-            except Away as error:
+            except (Away, Unsupported) as error:
                 reason = str(error) if self._first is None else ""
                 await self._close()
         raise CommandError(unreachable(self._address, reason))

@@ -108,7 +108,7 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-# In order: a command may see what another has done.
+# In order: a command may see the changes of another, once a command that reads has them.
 COMMANDS = [
     "quotas list",
     f"quotas set --user {USER} producer_byte_rate=1000 request_percentage=12.5",
@@ -121,6 +121,7 @@ COMMANDS = [
     f"quotas list --user {USER}",
     f"quotas list --user {USER} --client-id default",
     f"quotas delete --user {USER} producer_byte_rate --yes",
+    "quotas list",
     f"quotas delete --user {USER} producer_byte_rate --yes",
     "quotas list",
     "transactions list",
@@ -159,7 +160,9 @@ COMMANDS = [
     "features upgrade streams.version=9 --yes",
     "features downgrade streams.version=0 --dry-run",
     "features downgrade streams.version=0 --yes",
+    "features describe",
     "features upgrade streams.version=1 --yes",
+    "features describe",
     "features downgrade metadata.version=1 --yes",
 ]
 
@@ -178,7 +181,10 @@ def test_answers_are_the_same(sides: list[Side]) -> None:
 
 
 def _theirs(side: Side, words: list[str], ours: Any) -> Any:
-    """Return Kafka's answer: the last of several where its broker may hear of changes later."""
+    """Return Kafka's answer: the last of several to a command that reads.
+
+    Its brokers hear of changes a little later.
+    """
     if words[1] not in READING:
         return side.answer(*words)
     answers: list[Any] = []

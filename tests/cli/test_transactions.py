@@ -145,6 +145,8 @@ def test_names_that_are_not_there_get_one_line(commands: Commands, topic: str) -
         assert "TRANSACTIONAL_ID_NOT_FOUND" in refused
     producers = ("transactions", "producers")
     assert f"there is no topic {nobody}" in commands.refusal(*producers, nobody)
+    wrong = commands.run("transactions", "find-hanging", "-p", "0")
+    assert wrong.exit_code == 2 and "--partition needs --topic" in wrong.stderr
     refused = commands.refusal(*producers, topic, "-p", "2")
     assert refused == f"odradek: {topic} has no partition 2: it has 2, from 0"
     refused = commands.refusal(*producers, topic, "--broker", "9")

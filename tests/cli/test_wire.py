@@ -20,6 +20,7 @@ from odradek.protocol.messages.describe_transactions import (
 )
 from tests.broker.workers import Workers, workers
 from tests.cli.commands import Commands
+from tests.support.waiting import wait_until
 
 ACT = Act("try it", "DESCRIBE on it")
 
@@ -128,15 +129,18 @@ def test_each_key_is_asked_of_its_own_coordinator(cluster: Workers) -> None:
 def test_commands_ask_all_brokers_of_a_cluster(cluster: Workers) -> None:
     commands = Commands(cluster.bootstrap)
     commands.shown("topics", "create", "spread", "--partitions", "6")
-    described = commands.document("logdirs", "describe", "--topic", "spread")["brokers"]
-    assert [one["broker"] for one in described] == [1, 2, 3]
-    found = [
-        replica["partition"]
-        for one in described
-        for home in one["log_dirs"]
-        for replica in home["replicas"]
-    ]
-    assert sorted(found) == list(range(6))
+
+    def partitions() -> list[int]:
+        described = commands.document("logdirs", "describe", "--topic", "spread")["brokers"]
+        assert [one["broker"] for one in described] == [1, 2, 3]
+        return sorted(
+            replica["partition"]
+            for one in described
+            for home in one["log_dirs"]
+            for replica in home["replicas"]
+        )
+
+    wait_until(lambda: partitions() == list(range(6)), "all brokers know the topic")
     assert commands.document("transactions", "list") == {"transactions": []}
     assert commands.document("transactions", "producers", "spread") == {"producers": []}
     assert commands.document("share-groups", "list") == {"groups": []}
