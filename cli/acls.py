@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odradek.cli.answer import print_json
+from odradek.cli.arguments import yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.refusals import MEANINGS, Act, CommandError
@@ -128,7 +129,7 @@ def create(as_json: bool, connection: Connection, **which: Any) -> None:
 
 @acls.command()
 @_binding_options(_OPERATIONS, (*_PATTERNS, "any", "match"))
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @broker_options
 def delete(as_json: bool, yes: bool, connection: Connection, **which: Any) -> None:

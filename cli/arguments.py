@@ -13,6 +13,8 @@ SERVERS_NAMES = ("-b", "--bootstrap-servers", "--bootstrap-server", "--brokers")
 _PARTITION = ("-p", "--partition")
 _NUMBER = click.IntRange(min=0)
 
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
 
 class Pair(click.ParamType[tuple[str, str]]):
     """KEY=VALUE; the value may be empty, and may contain an equals sign."""
@@ -52,9 +54,9 @@ def pairs_option(*names: str, help: str, **more: Any) -> Callable[..., Any]:
     )
 
 
-def partition_option(help: str) -> Callable[..., Any]:
+def partition_option(help: str, **more: Any) -> Callable[..., Any]:
     """Return the option for one partition: `partition`."""
-    return click.option(*_PARTITION, "partition", type=_NUMBER, metavar="N", help=help)
+    return click.option(*_PARTITION, "partition", type=_NUMBER, metavar="N", help=help, **more)
 
 
 def partitions_option(act: str) -> Callable[..., Any]:
@@ -67,3 +69,8 @@ def partitions_option(act: str) -> Callable[..., Any]:
         metavar="N",
         help=f"{act} only this partition; may be repeated.",
     )
+
+
+def broker_option(help: str, **more: Any) -> Callable[..., Any]:
+    """Return the option for a broker's number: `broker`."""
+    return click.option("--broker", type=_NUMBER, metavar="ID", help=help, **more)

@@ -22,8 +22,10 @@ from odradek.cli.refusals import (
     Act,
     CommandError,
     connection_reason,
-    did_you_mean,
     explain,
+    no_broker,
+    no_partition,
+    no_topic,
     refused,
 )
 from odradek.dataclass import dataclass
@@ -31,6 +33,8 @@ from odradek.dataclass import dataclass
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient, TopicMetadata
+
+    from odradek.cli.wire.client import Wire
 
 F = TypeVar("F", bound=Callable[..., None])
 T = TypeVar("T")
@@ -41,7 +45,7 @@ CONNECT_TIMEOUT_S = 5.0
 _HOPELESS_S = 1.0
 _SLICE_S = 0.25
 # The time after which every broker of a cluster has a change, and the pause between questions.
-_NEWS_S, _NEWS_PAUSE_S = 1.0, 0.05
+NEWS_S, NEWS_PAUSE_S = 1.0, 0.05
 _HOPELESS = (
     "Connection refused",
     "Name or service not known",
@@ -53,6 +57,11 @@ _HOPELESS = (
 _LOGIN = "SASL authentication error"
 _REFUSALS = (
     (_LOGIN, "{address} refuses the login", "check sasl.username and sasl.password"),
+    (
+        "supported mechanisms",
+        "{address} does not serve the mechanism of the login",
+        "set sasl.mechanism",
+    ),
     (
         "certificate verify failed",
         "the certificate of {address} is not signed by a trusted authority",
@@ -94,6 +103,21 @@ class Connection:
         admin = Admin(self, self.make(AdminClient, {}))
         admin.connect()
         return admin
+
+    def wire(self, request_timeout_s: float = REQUEST_TIMEOUT_S) -> Wire:
+        """Return a client for the requests that librdkafka does not send; it is not connected.
+
+        Raises CommandError for the same properties as other clients, in the same words.
+        """
+        from confluent_kafka.admin import AdminClient
+
+        from odradek.cli.wire.client import Wire
+        from odradek.cli.wire.security import login_of
+
+        login_of(self.properties)
+        # librdkafka reads the properties, and has no broker to connect to.
+        Connection({**self.properties, "bootstrap.servers": ""}).make(AdminClient, {})
+        return Wire(self, request_timeout_s)
 
     def producer(self, properties: Mapping[str, object]) -> Producer:
         """Return a producer; the user's own settings win over the properties."""
@@ -152,7 +176,7 @@ class Admin:
             is_hopeless = reasons and all(any(x in r for x in _HOPELESS) for r in reasons)
             patience_s = self.connection.connect_timeout_s
             if waited_s > (min(patience_s, _HOPELESS_S) if is_hopeless else patience_s):
-                raise CommandError(self._unreachable())
+                raise CommandError(unreachable(self.connection.address, self.connection.reason))
 
     def wait(self, future: Future[T], act: Act) -> T:
         """Return an answer; raises CommandError when the broker refuses or is silent."""
@@ -177,21 +201,15 @@ class Admin:
         """
         if name in self.topics or self._appears(name):
             return self.topics[name]
-        hint = ": odradek topics list shows all topics"
-        if for_records:
-            hint = f": odradek topics create {name} creates it"
-        elif not self.topics:
-            hint = ": there are none that you may see"
-        raise CommandError(f"there is no topic {name}{did_you_mean(name, self.topics) or hint}")
+        hint = f": odradek topics create {name} creates it" if for_records else None
+        raise CommandError(no_topic(name, self.topics, hint))
 
     def require_partitions(self, topic: str, numbers: Sequence[int]) -> Sequence[int]:
         """Return the chosen partitions, or all; raises CommandError for one that is missing."""
         known = sorted(self.require_topic(topic).partitions)
         missing = [number for number in numbers if number not in known]
         if missing:
-            raise CommandError(
-                f"{topic} has no partition {missing[0]}: it has {len(known)}, from 0"
-            )
+            raise CommandError(no_partition(topic, missing[0], len(known)))
         return numbers or known
 
     def _appears(self, name: str) -> bool:
@@ -206,33 +224,33 @@ class Admin:
             kafka_error = error.args[0]
             if isinstance(error, KafkaException) and "UNKNOWN_TOPIC" not in kafka_error.name():
                 raise refused(kafka_error, act, self.connection.reason) from error
-        end_s = time.monotonic() + (_NEWS_S if len(self.brokers) > 1 else 0.0)
+        end_s = time.monotonic() + (NEWS_S if len(self.brokers) > 1 else 0.0)
         while name not in self.topics and time.monotonic() < end_s:
-            time.sleep(_NEWS_PAUSE_S)
+            time.sleep(NEWS_PAUSE_S)
             self.connect()
         return name in self.topics
 
     def require_broker(self, number: int) -> None:
         """Raise CommandError when no broker has this id: a request to it would take 30 s."""
         if number not in self.brokers:
-            numbers = ", ".join(map(str, self.brokers))
-            raise CommandError(f"there is no broker {number}: the brokers are {numbers}")
+            raise CommandError(no_broker(number, self.brokers))
 
-    def _unreachable(self) -> str:
-        address, reason = self.connection.address, self.connection.reason
-        for words, meaning, remedy in _REFUSALS:
-            if reason and words in reason:
-                why = reason.rpartition("error: ")[2] if words == _LOGIN else reason
-                return f"{meaning.format(address=address)} ({why}): {remedy} (--client-config, -X)"
-        if not reason:
-            return (
-                f"{address} does not answer as Kafka does: it may require TLS or a login "
-                "(--client-config, -X), or it is not a broker"
-            )
+
+def unreachable(address: str, reason: str | None) -> str:
+    """Return the message where no broker answers; the reason is librdkafka's, None without one."""
+    for words, meaning, remedy in _REFUSALS:
+        if reason and words in reason:
+            why = reason.rpartition("error: ")[2] if words == _LOGIN else reason
+            return f"{meaning.format(address=address)} ({why}): {remedy} (--client-config, -X)"
+    if not reason:
         return (
-            f"no broker answers at {address} ({reason}): start it, or name another with "
-            f"--bootstrap-servers or {ENVIRONMENT}"
+            f"{address} does not answer as Kafka does: it may require TLS or a login "
+            "(--client-config, -X), or it is not a broker"
         )
+    return (
+        f"no broker answers at {address} ({reason}): start it, or name another with "
+        f"--bootstrap-servers or {ENVIRONMENT}"
+    )
 
 
 def broker_options(command: F) -> F:

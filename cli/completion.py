@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
-    from odradek.cli.client import Admin
+    from odradek.cli.client import Connection
     from odradek.cli.place import Place
 
 _VARIABLE = "_ODRADEK_COMPLETE"
@@ -45,7 +45,7 @@ def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a topic by asking the broker; return nothing without a broker."""
-    return _complete(context, parameter, incomplete, lambda admin: admin.topics)
+    return _complete(context, parameter, incomplete, lambda known: known.admin().topics)
 
 
 def complete_groups(
@@ -53,9 +53,24 @@ def complete_groups(
 ) -> list[CompletionItem]:
     """Complete the id of a group by asking the broker; return nothing without a broker."""
 
-    def group_ids(admin: Admin) -> Iterable[str]:
+    def group_ids(connection: Connection) -> Iterable[str]:
+        admin = connection.admin()  # which has to live until the answer comes
         found = admin.client.list_consumer_groups(request_timeout=_TIMEOUT_S)
         return [one.group_id for one in found.result(_TIMEOUT_S).valid]
+
+    return _complete(context, parameter, incomplete, group_ids)
+
+
+def complete_share_groups(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the id of a share group by asking the brokers; return nothing without one."""
+
+    def group_ids(connection: Connection) -> Iterable[str]:
+        from odradek.cli.wire.groups import list_groups
+
+        with connection.wire(request_timeout_s=_TIMEOUT_S) as wire:
+            return [one.group for one in list_groups(wire, ["share"])]
 
     return _complete(context, parameter, incomplete, group_ids)
 
@@ -90,7 +105,7 @@ def _complete(
     context: click.Context,
     parameter: click.Parameter,
     incomplete: str,
-    names: Callable[[Admin], Iterable[str]],
+    names: Callable[[Connection], Iterable[str]],
 ) -> list[CompletionItem]:
     # No error may print a message into the middle of the shell's line.
     with contextlib.suppress(Exception):
@@ -100,7 +115,7 @@ def _complete(
         named = given.get("bootstrap_servers")
         place = find_place(named, given.get("pairs") or (), given.get("client_config"))
         url = _url(context, place)
-        found = _topics_at(url) if url else names(_admin(place))
+        found = _topics_at(url) if url else names(_connection(place))
         taken = given.get(parameter.name or "")
         taken = taken if isinstance(taken, tuple | list) else ()
         return [
@@ -112,10 +127,10 @@ def _complete(
     return []
 
 
-def _admin(place: Place) -> Admin:
+def _connection(place: Place) -> Connection:
     from odradek.cli.client import Connection
 
-    return Connection(place.properties, connect_timeout_s=_TIMEOUT_S).admin()
+    return Connection(place.properties, connect_timeout_s=_TIMEOUT_S)
 
 
 def _url(context: click.Context, place: Place) -> str | None:

@@ -9,19 +9,33 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option
+from odradek.cli.arguments import Name, partitions_option, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_groups, complete_topics
-from odradek.cli.positions import BEGINNING, END, Partition, Position, PositionType, resolve
-from odradek.cli.refusals import Act, CommandError, did_you_mean, refused
-from odradek.cli.words import count
+from odradek.cli.positions import (
+    BEGINNING,
+    END,
+    POSITION_HELP,
+    Partition,
+    Position,
+    PositionType,
+    print_moved,
+    resolve,
+)
+from odradek.cli.refusals import Act, CommandError, Unavailable, did_you_mean, refused
+from odradek.cli.words import count, state_text
 from odradek.config.printable import printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription
 
-_STATES = {"PREPARING_REBALANCING": "preparing rebalance",
-           "COMPLETING_REBALANCING": "completing rebalance"}  # fmt: skip
+# Kafka's names of two states, and librdkafka's.
+_NAMES = {"PREPARING_REBALANCE": "PREPARING_REBALANCING",
+          "COMPLETING_REBALANCE": "COMPLETING_REBALANCING"}  # fmt: skip
+_STATES = {name: state_text(kafkas) for kafkas, name in _NAMES.items()}
+# Groups that have other commands, and the protocol types of those that these commands are for.
+_OTHER_TYPES = {"SHARE": "odradek share-groups", "STREAMS": "kafka-streams-groups.sh"}
+_CONSUMERS = ("consumer", "")
 _GONE = ("DEAD", "UNKNOWN")
 _NO_COORDINATOR_YET = (
     "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
@@ -46,8 +60,8 @@ _groups_argument = click.argument(
 def groups() -> None:
     """List, describe, delete and reset consumer groups.
 
-    Groups of both protocols are shown, classic and consumer (KIP-848). Share groups are left out:
-    librdkafka does not request them.
+    Groups of both protocols are shown, classic and consumer (KIP-848). Share groups and streams
+    groups are listed, too; odradek share-groups has more about share groups.
     """
 
 
@@ -97,7 +111,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 @groups.command()
 @_groups_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:
@@ -142,8 +156,7 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
     type=PositionType(),
     required=True,
     metavar="POSITION",
-    help="beginning, end, an offset (42), before the last few of each partition (-10), or a time "
-    "(@2026-11-22T10:00:00Z, @MILLISECONDS).",
+    help=POSITION_HELP,
 )
 @click.option("--dry-run", is_flag=True, help="Show the new offsets, but change nothing.")
 @json_option
@@ -173,21 +186,30 @@ def reset_offsets(
     after = resolve(admin, chosen, position)
     if not dry_run:
         _commit(admin, name, after)
-    moved = [
-        {"topic": topic, "partition": number, "before": before.get((topic, number)), "after": at}
-        for (topic, number), at in sorted(after.items())
-    ]
-    if as_json:
-        return print_json({"group": name, "dry_run": dry_run, "offsets": moved})
-    from odradek.cli.tables import print_rows
-
-    columns = ["Topic", "Partition>", "Before>", "After>"]
-    print_rows(columns, [tuple(one.values()) for one in moved])
-    if dry_run:
-        click.echo("\nNothing was changed.")
+    print_moved(name, before, after, dry_run=dry_run, as_json=as_json)
 
 
 def _listed(admin: Admin) -> list[dict[str, str]]:
+    """Return groups of all types; of consumers alone where only librdkafka can list them."""
+    try:
+        return _listed_with_types(admin.connection)
+    except Unavailable:
+        return _listed_by_librdkafka(admin)
+
+
+def _listed_with_types(connection: Connection) -> list[dict[str, str]]:
+    from odradek.cli.wire.groups import list_groups
+
+    with connection.wire() as wire:
+        found = list_groups(wire)
+    return [
+        {"group": one.group, "state": _NAMES.get(one.state, one.state), "type": one.type}
+        for one in found
+        if one.type in _OTHER_TYPES or one.protocol in _CONSUMERS
+    ]
+
+
+def _listed_by_librdkafka(admin: Admin) -> list[dict[str, str]]:
     act = Act("list groups", "DESCRIBE on the cluster, or on groups")
     found = admin.wait(
         admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S), act
@@ -199,11 +221,18 @@ def _listed(admin: Admin) -> list[dict[str, str]]:
 
 
 def _require_groups(admin: Admin, names: Sequence[str]) -> None:
-    """Raise CommandError for the first group that does not exist; librdkafka describes any."""
-    known = [one["group"] for one in _listed(admin)]
+    """Raise CommandError for the first group that is none of consumers.
+
+    librdkafka describes groups that do not exist.
+    """
+    types = {one["group"]: one["type"] for one in _listed(admin)}
     for name in names:
-        if name not in known:
-            raise CommandError(f"there is no group {name}{did_you_mean(name, known)}")
+        if name not in types:
+            raise CommandError(f"there is no group {name}{did_you_mean(name, types)}")
+        if types[name] in _OTHER_TYPES:
+            raise CommandError(
+                f"{name} is a {types[name].lower()} group: use {_OTHER_TYPES[types[name]]}"
+            )
 
 
 def _described(admin: Admin, name: str) -> dict[str, Any]:

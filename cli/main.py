@@ -43,11 +43,19 @@ _COMMANDS = {
         "odradek.cli.dump_log:dump_log",
         "Print the contents of segments, indexes, snapshots and checkpoints.",
     ),
+    "features": (
+        "odradek.cli.features:features",
+        "Show the features of a cluster, and change their levels.",
+    ),
     "get": ("odradek.cli.get:get", "Print the latest value of a key."),
     "groups": ("odradek.cli.groups:groups", "List, describe, delete and reset consumer groups."),
     "init": (
         "odradek.cli.init:init",
         "Write the files to start with: settings, a unit of systemd, a compose file.",
+    ),
+    "logdirs": (
+        "odradek.cli.logdirs:logdirs",
+        "Show the log directories of brokers, and move replicas between them.",
     ),
     "perf": ("odradek.cli.perf:perf", "Measure a broker under a load of records with keys."),
     "produce": ("odradek.cli.produce:produce", "Send lines as records to a topic."),
@@ -55,13 +63,31 @@ _COMMANDS = {
         "odradek.cli.profile:profile",
         "Name clusters, and choose the one that commands go to.",
     ),
+    "quotas": (
+        "odradek.cli.quotas:quotas",
+        "List, set and delete quotas of users, clients and addresses.",
+    ),
     "records": ("odradek.cli.trimming:records", "Delete the first records of partitions."),
+    "share-groups": (
+        "odradek.cli.share_groups:share_groups",
+        "List, describe, delete and reset share groups.",
+    ),
     "topics": ("odradek.cli.topics:topics", "List, describe, create, alter and delete topics."),
+    "transactions": (
+        "odradek.cli.transactions:transactions",
+        "List and describe transactions, find and abort hanging ones.",
+    ),
     "users": ("odradek.cli.users:users", "List, create and delete users that log in by SCRAM."),
 }
 
 # Names by which users of other tools may call them.
-_ALIASES = {one[:-1]: one for one in ("acls", "configs", "groups", "topics", "users")}
+_ALIASES = {
+    one[:-1]: one
+    for one in (
+        "acls", "configs", "features", "groups", "logdirs", "quotas", "share-groups", "topics",
+        "transactions", "users",
+    )
+}  # fmt: skip
 
 
 @click.group(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.answer import print_json
 from odradek.cli.client import REQUEST_TIMEOUT_S
 from odradek.cli.refusals import Act, CommandError
 from odradek.dataclass import dataclass
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 _FORMS = (
     "beginning, end, an offset (42), the last few (-10), a time (@2026-11-22T10:00:00Z, @MS)"
+)
+POSITION_HELP = (
+    "beginning, end, an offset (42), before the last few of each partition (-10), or a time "
+    "(@2026-11-22T10:00:00Z, @MILLISECONDS)."
 )
 _BETWEEN_LEADERS = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 # Longer than an election takes; a partition whose brokers are down is reported then.
@@ -107,6 +112,29 @@ def resolve(
     number, is_last = position.number, position.kind is Kind.LAST
     asked = {one: end[one] - number if is_last else number for one in wanted}
     return {one: min(max(at, start[one]), end[one]) for one, at in asked.items()}
+
+
+def print_moved(
+    group: str,
+    before: Mapping[Partition, int | None],
+    after: Mapping[Partition, int],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Print how a group's offsets are moved."""
+    moved = [
+        {"topic": topic, "partition": number, "before": before.get((topic, number)), "after": at}
+        for (topic, number), at in sorted(after.items())
+    ]
+    if as_json:
+        return print_json({"group": group, "dry_run": dry_run, "offsets": moved})
+    from odradek.cli.tables import print_rows
+
+    columns = ["Topic", "Partition>", "Before>", "After>"]
+    print_rows(columns, [tuple(one.values()) for one in moved])
+    if dry_run:
+        click.echo("\nNothing was changed.")
 
 
 def _ask(

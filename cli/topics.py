@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, pairs_option
+from odradek.cli.arguments import Name, pairs_option, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_configs, complete_topics
 from odradek.cli.refusals import Act, CommandError
@@ -208,7 +208,7 @@ def wait_until_known(
 
 @topics.command()
 @_topics_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @broker_options
 def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option
+from odradek.cli.arguments import Name, partitions_option, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.positions import BEGINNING, Partition, Position, PositionType, resolve
@@ -36,7 +36,7 @@ def records() -> None:
     "the last few records (-10).",
 )
 @click.option("--dry-run", is_flag=True, help="Show the effect, but change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @broker_options
 def delete(

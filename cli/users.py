@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name
+from odradek.cli.arguments import Name, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.refusals import Act, CommandError, did_you_mean
 
@@ -99,7 +99,7 @@ def create(
 @users.command()
 @click.argument("name", metavar="USER", type=Name())
 @_mechanism_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @broker_options
 def delete(
     name: str, mechanisms: tuple[str, ...], yes: bool, connection: Connection

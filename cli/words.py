@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +74,16 @@ def requests(use: Mapping[str, Any]) -> str:
     puts = f"{count(use['puts'], 'PUT')} of {size(use['sent_bytes'])}"
     gets = f"{count(use['gets'], 'GET')} of {size(use['received_bytes'])}"
     return f"{puts}, {gets}, {money(use['dollars'])}"
+
+
+def state_name(state: str) -> str:
+    """Return a state of Kafka's as the constant that JSON has: PrepareCommit, PREPARE_COMMIT."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", state).upper()
+
+
+def state_text(name: str) -> str:
+    """Write the constant of a state: PREPARE_COMMIT, prepare commit."""
+    return name.lower().replace("_", " ")
 
 
 def time_text(timestamp_ms: int) -> str:

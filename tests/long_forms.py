@@ -194,12 +194,14 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_our_files_are_shown_as_by_kafkas_tool": ["stopped", "cleaned"],
         "test_kafkas_files_are_shown_as_by_its_tool": [],
     },
+    "cli/test_features.py": {"*": ["[!k]*", ""]},
     "cli/test_groups.py": {"*": ["odradek*", ""]},
     "cli/test_hostile_files.py": {"test_a_hostile_segment_is_dumped_within_bounds": ["two*"]},
     "cli/test_image_environments.py": {
         "test_it_starts": ["apache/kafka", "cp-kafka"],
         "test_it_says_why_it_does_not": ["clients*"],
     },
+    "cli/test_logdirs.py": {"*": ["[!k]*", ""]},
     "cli/test_one_line_errors.py": {
         "test_a_command_that_is_refused": ["busy port", "unknown host", "data*"],
         "test_trouble_that_a_broker_lives_with": ["unknown*", "torn*"],
@@ -209,8 +211,12 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_json_that_is_produced_is_consumed_the_same": [],
         "*": ["odradek", ""],
     },
+    "cli/test_quotas.py": {"*": ["[!k]*", ""]},
     "cli/test_refused_logins.py": {"test_a_wrong_login_is_reported_in_one_line": ["password*"]},
+    "cli/test_same_answers_against_kafka.py": {"*": []},
+    "cli/test_share_groups.py": {"*": ["[!k]*", ""]},
     "cli/test_topics.py": {"*": ["odradek*", "[!k]*", ""]},
+    "cli/test_transactions.py": {"*": ["[!k]*", ""]},
     "compat/test_client_logs.py": {"*": []},
     "compat/test_clients.py": {
         "test_a_client_sees_every_record_once_and_in_order": ["confluent*"],

@@ -114,7 +114,7 @@ class Connection:
         self._end(error)
         self._opening.cancel()
         if not self._opened.done():
-            self._opened.set_exception(refusal_of(error, self.endpoint) or error)
+            self._opened.set_exception(self._explained(error))
             self._opened.exception()  # perhaps nobody waits for it
         if self._reading is not None:
             self._reading.cancel()
@@ -123,7 +123,7 @@ class Connection:
         """Send nothing more. A login goes on, since its last answer may not be read yet."""
         if self._error is not None:
             return
-        self._error = refusal_of(error, self.endpoint) or error
+        self._error = self._explained(error)
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -131,6 +131,14 @@ class Connection:
             _, answered = self._awaited.popleft()
             if not answered.done():
                 answered.set_exception(self._error)
+
+    def _explained(self, error: OSError | PeerRefuses) -> OSError | PeerRefuses:
+        """Return the refusal that an error is, with the error as its cause; else the error."""
+        refusal = refusal_of(error, self.endpoint)
+        if refusal is None:
+            return error
+        refusal.__cause__ = error
+        return refusal
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from odradek.broker.peers.connections import Connection
-from odradek.broker.peers.errors import PeerRefuses
+from odradek.broker.peers.errors import LoginRefused, MechanismRefused, PeerRefuses
 from odradek.broker.security.sasl.scram_messages import (
     client_final,
     client_first_bare,
@@ -25,6 +25,7 @@ from odradek.broker.security.sasl.scram_messages import (
 from odradek.config.inter_broker import MECHANISM, OwnLogin
 from odradek.config.sasl import PLAIN, jaas_option
 from odradek.config.scram_users import ITERATIONS_MAX, ITERATIONS_MIN
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -49,9 +50,10 @@ async def log_in(connection: Connection, login: OwnLogin) -> int:
     request = SaslHandshakeRequest(mechanism=mechanism)
     chosen = await connection.exchange(request, _HANDSHAKE_VERSION, SaslHandshakeResponse)
     if chosen.error_code:
-        raise PeerRefuses(
+        raise MechanismRefused(
             f"serves {', '.join(chosen.mechanisms)} at its listener {listener}, not {mechanism}: "
-            f"change {MECHANISM} here, or sasl.enabled.mechanisms there"
+            f"change {MECHANISM} here, or sasl.enabled.mechanisms there",
+            chosen.mechanisms,
         )
     lifetime_ms = 0
 
@@ -63,9 +65,10 @@ async def log_in(connection: Connection, login: OwnLogin) -> int:
             SaslAuthenticateResponse,
         )
         if answer.error_code:
-            raise PeerRefuses(
+            raise LoginRefused(
                 f"refuses the login of this broker: {answer.error_message}: check username and "
-                f"password in {jaas_option(listener, mechanism)}, and that this user exists"
+                f"password in {jaas_option(listener, mechanism)}, and that this user exists",
+                answer.error_message or ErrorCode.of(answer.error_code).sentence,
             )
         lifetime_ms = answer.session_lifetime_ms
         return bytes(answer.auth_bytes)
@@ -99,6 +102,6 @@ async def _exchange_scram(say: Say, login: OwnLogin) -> None:
     credential = credential_of(mechanism, salted, first.salt, first.iterations)
     if not hmac.compare_digest(answer, server_final(mechanism, credential, signed)):
         raise PeerRefuses(
-            f"does not prove that it knows the user of this broker's login by {mechanism}: it is "
-            "not a broker of this cluster"
+            f"does not prove that it knows the user of the login by {mechanism}: it is not a "
+            "broker of this cluster"
         )

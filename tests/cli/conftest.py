@@ -23,9 +23,9 @@ AnyBroker = OdradekProcess | KafkaProcess
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AnyBroker]:
-    """Run one broker of each kind for all tests of a module."""
+    """Run one broker of each kind for all tests of a module, with the module's SETTINGS."""
     starts = starting(request.param, tmp_path_factory.mktemp("broker"))
-    yield next(starts)()
+    yield next(starts)(getattr(request.module, "SETTINGS", {}))
     assert next(starts, None) is None
 
 

@@ -18,7 +18,7 @@ from tests.cli.commands import Commands, fresh
 SHELLS = ("bash", "zsh", "fish")
 
 
-def _completed(bootstrap: str, *words: str) -> list[str]:
+def completed(bootstrap: str, *words: str) -> list[str]:
     """Return what bash would offer for the last word."""
     asked = {
         "_ODRADEK_COMPLETE": "bash_complete",
@@ -42,9 +42,9 @@ def test_a_script_is_printed_that_asks_the_command(shell: str) -> None:
 
 def test_commands_and_options_are_completed_without_a_broker() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
-    assert _completed(nowhere, "to") == ["topics"]
-    assert _completed(nowhere, "topics", "de") == ["delete", "describe"]
-    assert "--partition" in _completed(nowhere, "consume", "--part")
+    assert completed(nowhere, "to") == ["topics"]
+    assert completed(nowhere, "topics", "de") == ["delete", "describe"]
+    assert "--partition" in completed(nowhere, "consume", "--part")
 
 
 def test_without_a_broker_no_name_is_completed_and_nobody_waits(
@@ -54,33 +54,33 @@ def test_without_a_broker_no_name_is_completed_and_nobody_waits(
     monkeypatch.setattr("odradek.cli.client._HOPELESS_S", 600.0)
     patient = functools.partial(Connection, connect_timeout_s=600.0)
     monkeypatch.setattr("odradek.cli.client.Connection", patient)
-    assert _completed(f"127.0.0.1:{free_port()}", "consume", "pri") == []
-    assert _completed("nonsense", "groups", "describe", "b") == []
+    assert completed(f"127.0.0.1:{free_port()}", "consume", "pri") == []
+    assert completed("nonsense", "groups", "describe", "b") == []
 
 
 def test_settings_are_completed_without_a_broker() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     dirty_ratio = ["min.cleanable.dirty.ratio="]
-    assert _completed(nowhere, "topics", "create", "a", "--config", "min.clean") == dirty_ratio
-    deleted = _completed(nowhere, "topics", "alter", "a", "--delete-config", "min.clean")
+    assert completed(nowhere, "topics", "create", "a", "--config", "min.clean") == dirty_ratio
+    deleted = completed(nowhere, "topics", "alter", "a", "--delete-config", "min.clean")
     assert deleted == ["min.cleanable.dirty.ratio"]
     alter = ("configs", "alter")
-    assert _completed(nowhere, *alter, "--topic", "a", "--set", "min.clean") == dirty_ratio
-    broker = _completed(nowhere, *alter, "--broker", "1", "--set", "log.cleaner.th")
+    assert completed(nowhere, *alter, "--topic", "a", "--set", "min.clean") == dirty_ratio
+    broker = completed(nowhere, *alter, "--broker", "1", "--set", "log.cleaner.th")
     assert broker == ["log.cleaner.threads="]
-    assert "log.dirs=" not in _completed(nowhere, *alter, "--group", "g", "--set", "")
-    assert "log.dirs=" in _completed(nowhere, "serve", "--set", "log.di")
+    assert "log.dirs=" not in completed(nowhere, *alter, "--group", "g", "--set", "")
+    assert "log.dirs=" in completed(nowhere, "serve", "--set", "log.di")
 
 
 def test_commands_that_speak_http_complete_topics_at_their_url() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     with answering(b'{"topics": [{"name": "prices"}, {"name": "orders"}]}') as url:
         for words in (("cleaner", "plan"), ("cleaner", "why"), ("cleaner", "verify"), ("get",)):
-            assert _completed(nowhere, *words, "--url", url, "pri") == ["prices"]
+            assert completed(nowhere, *words, "--url", url, "pri") == ["prices"]
 
 
 @pytest.mark.slow
-def test_topics_and_groups_are_completed(
+def test_topics_and_groups_arecompleted(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.cli.completion._TIMEOUT_S", 60.0)  # a busy machine needs more
@@ -88,11 +88,11 @@ def test_topics_and_groups_are_completed(
     commands.shown("topics", "create", topic, other)
     commands.shown("groups", "reset-offsets", group, "--topic", topic, "--to", "end")
     at = commands.bootstrap
-    assert _completed(at, "consume", topic) == [topic]
-    assert set(_completed(at, "topics", "describe", "prices")) >= {topic, other}
-    assert topic not in _completed(at, "topics", "describe", topic, "prices")
-    assert _completed(at, "configs", "describe", "--topic", topic) == [topic]
-    assert _completed(at, "groups", "describe", group) == [group]
-    assert _completed(at, "consume", topic, "--group", group) == [group]
+    assert completed(at, "consume", topic) == [topic]
+    assert set(completed(at, "topics", "describe", "prices")) >= {topic, other}
+    assert topic not in completed(at, "topics", "describe", topic, "prices")
+    assert completed(at, "configs", "describe", "--topic", topic) == [topic]
+    assert completed(at, "groups", "describe", group) == [group]
+    assert completed(at, "consume", topic, "--group", group) == [group]
     named = ("topics", "describe", "-b", at, topic)
-    assert _completed(f"127.0.0.1:{free_port()}", *named) == [topic]
+    assert completed(f"127.0.0.1:{free_port()}", *named) == [topic]

@@ -222,6 +222,21 @@ REFUSED: list[tuple[str, Arguments, tuple[str, ...]]] = [
         command("adopt", "{scene.broker.data}"),
         ("is in use by another process",),
     ),
+    (
+        "wrong quota",
+        command("quotas", "set", "--user", "ann", "producer_byte=1"),
+        ("there is no quota producer_byte: did you mean", "quotas set --help"),
+    ),
+    (
+        "no broker for the command line's own client",
+        command("transactions", "list", "-b", "127.0.0.1:1"),
+        ("no broker answers at 127.0.0.1:1 (Connection refused)", "--bootstrap-servers"),
+    ),
+    (
+        "transaction that is not there",
+        command("transactions", "describe", "nobody", "-b", "{scene.broker.bootstrap}"),
+        ("could not describe transactional id nobody", "TRANSACTIONAL_ID_NOT_FOUND"),
+    ),
     ("wrong job", command("pipeline", "nope"), ("'nope'", "pipeline --help")),
     (
         "job without an option",

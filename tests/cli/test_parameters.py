@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from odradek.cli.completion import complete_configs, complete_groups, complete_topics
+from odradek.cli.completion import (
+    complete_configs,
+    complete_groups,
+    complete_share_groups,
+    complete_topics,
+)
 from odradek.cli.main import main
 
 NEW = {"topics create"}  # its names do not exist yet
@@ -29,15 +34,16 @@ def commands(
 
 
 ALL = dict(commands(main))
-COMPLETING = (complete_topics, complete_groups, complete_configs)
+COMPLETING = (complete_topics, complete_groups, complete_share_groups, complete_configs)
 
 
 def _expected(name: str, one: click.Parameter) -> object:
     """Return the function that completes a parameter, None for most."""
     if isinstance(one, click.Argument):
         label = one.make_metavar(click.Context(ALL[name])).strip("[].")
-        is_topic = label == "TOPIC" and name not in NEW
-        return complete_topics if is_topic else complete_groups if label == "GROUP" else None
+        if label == "GROUP":
+            return complete_share_groups if name.startswith("share-groups ") else complete_groups
+        return complete_topics if label == "TOPIC" and name not in NEW else None
     options = set(one.opts)
     if "--topic" in options:
         return complete_topics
@@ -64,12 +70,15 @@ def test_a_partition_is_the_same_option_everywhere() -> None:
         if isinstance(one, click.Option) and {"-p", "--partition"} & set(one.opts)
     }
     assert {"consume", "produce", "get", "records delete", "groups reset-offsets",
-            "cleaner plan", "cleaner run", "cleaner verify"} <= set(found)  # fmt: skip
+            "cleaner plan", "cleaner run", "cleaner verify", "transactions abort",
+            "transactions producers", "share-groups reset-offsets",
+            "logdirs move"} <= set(found)  # fmt: skip
     for name, one in found.items():
         assert one.opts == ["-p", "--partition"], name
         assert one.metavar == "N", name
         assert isinstance(one.type, click.IntRange) and one.type.min == 0, name
         assert one.multiple == ("may be repeated" in (one.help or "")), name
     assert {name for name, one in found.items() if one.multiple} == {
-        "consume", "records delete", "groups reset-offsets",
+        "consume", "records delete", "groups reset-offsets", "transactions find-hanging",
+        "transactions producers", "share-groups reset-offsets", "logdirs move",
     }  # fmt: skip

@@ -12,6 +12,8 @@ from tests.cli.commands import Commands
 from tests.logins.brokers import PASSWORD, TOPIC, Keys, Secured, running
 from tests.logins.logins import MTLS, Login
 
+# A command of librdkafka's requests, and one of other requests.
+BY_BOTH_CLIENTS = ("topics", "quotas")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -28,11 +30,11 @@ def broker(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sec
         yield secured
 
 
-def _list_topics(properties: dict[str, str], folder: Path) -> list[str]:
+def _list(kind: str, properties: dict[str, str], folder: Path) -> list[str]:
     """Return the command."""
     file = folder / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    return ["topics", "list", "--client-config", str(file)]
+    return [kind, "list", "--client-config", str(file)]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", MTLS])
@@ -40,9 +42,12 @@ def test_the_right_login(mechanism: str, broker: Secured, keys: Keys, tmp_path: 
     certificate = keys.certificate("right") if mechanism == MTLS else None
     login = Login(mechanism, keys.ca, "alice", PASSWORD, certificate=certificate)
     commands = Commands(broker.bootstrap(login))
-    assert TOPIC in commands.shown(*_list_topics(login.java(tmp_path), tmp_path))
+    properties = login.java(tmp_path)
+    assert TOPIC in commands.shown(*_list("topics", properties, tmp_path))
+    assert "There are no quotas" in commands.shown(*_list("quotas", properties, tmp_path))
 
 
+@pytest.mark.parametrize("kind", BY_BOTH_CLIENTS)
 @pytest.mark.parametrize(
     ("case", "words"),
     [
@@ -53,7 +58,7 @@ def test_the_right_login(mechanism: str, broker: Secured, keys: Keys, tmp_path: 
     ],
 )
 def test_a_wrong_login_is_reported_in_one_line(
-    case: str, words: tuple[str, ...], broker: Secured, keys: Keys, tmp_path: Path
+    case: str, words: tuple[str, ...], kind: str, broker: Secured, keys: Keys, tmp_path: Path
 ) -> None:
     login = {
         "password": Login("PLAIN", keys.ca, "alice", "a wrong one"),
@@ -62,6 +67,46 @@ def test_a_wrong_login_is_reported_in_one_line(
         "nothing": Login("PLAIN", keys.ca),
     }[case]
     properties = {} if case == "nothing" else login.java(tmp_path)
-    message = Commands(broker.bootstrap(login)).refusal(*_list_topics(properties, tmp_path))
+    message = Commands(broker.bootstrap(login)).refusal(*_list(kind, properties, tmp_path))
     assert [one for one in words if one not in message] == [], message
     assert "a wrong one" not in message
+
+
+@pytest.mark.parametrize("kind", BY_BOTH_CLIENTS)
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"sasl.mechanism": "SCRAM-SHA-512"}, ("does not serve the mechanism", "PLAIN")),
+        ({"sasl.username": ""}, ("must be set",)),
+        ({"ssl.ca.location": "/none.pem"}, ("ssl.ca.location failed",)),
+        ({"ssl.ca.locatio": "/none.pem"}, ("No such configuration property",)),
+        ({"security.protocol": "TLS"}, ("Invalid value", "security.protocol")),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_properties_that_cannot_be_used_are_reported_in_one_line(
+    properties: dict[str, str], words: tuple[str, ...], kind: str, broker: Secured, tmp_path: Path
+) -> None:
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+        **({"security.protocol": "SASL_SSL"} if "ssl.ca.location" in properties else {}),
+        **properties,
+    }
+    commands = Commands(f"localhost:{broker.ports['SETUP']}")
+    message = commands.refusal(*_list(kind, given, tmp_path))
+    assert [one for one in words if one not in message] == [], message
+
+
+def test_a_mechanism_of_librdkafka_alone_is_named(broker: Secured, tmp_path: Path) -> None:
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    message = Commands("localhost:1").refusal(*_list("quotas", given, tmp_path))
+    assert "cannot log in by OAUTHBEARER" in message and "SCRAM-SHA-256" in message
+
+
+@pytest.mark.parametrize("kind", BY_BOTH_CLIENTS)
+def test_an_address_without_a_broker_is_reported_in_one_line(kind: str) -> None:
+    assert "(Connection refused)" in Commands("localhost:1").refusal(kind, "list")
+    assert "(Name or service not known)" in Commands("host.invalid:9092").refusal(kind, "list")

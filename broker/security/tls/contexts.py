@@ -68,7 +68,7 @@ def make_context(config: TlsConfig) -> Made:
     # As in Java, any trusted certificate may end a chain.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     suites = _set_suites(context, config)
-    _load_keys(context, keys)
+    load_keys(context, keys)
     if trusted is not None:
         _load_trusted(context, trusted)
     context.verify_mode = _VERIFY[config.ssl_client_auth]
@@ -86,7 +86,7 @@ def make_client_context(config: TlsConfig, made: Made) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
     _set_suites(context, config)
-    _load_keys(context, made.key_store)
+    load_keys(context, made.key_store)
     if made.trust_store is None:
         context.load_default_certs()
     else:
@@ -122,7 +122,8 @@ def check_accepts_itself(config: TlsConfig, made: Made) -> None:
             ) from None
 
 
-def _load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
+def load_keys(context: ssl.SSLContext, keys: KeyStore) -> None:
+    """Let a context show a key store's certificates. Raises ConfigError."""
     text = "\n".join([*keys.certificates, keys.key, ""])
     try:
         with _as_file(text) as path:

@@ -1,0 +1,1 @@
+"""A client of Kafka's protocol for the requests that librdkafka does not send."""
