@@ -131,7 +131,6 @@ def test_where_reading_takes_a_token_it_is_asked_for(service: Service, page: Pag
     expect(page.get_by_role("button", name="Unlock actions")).to_be_visible()
     page.get_by_role("button", name="Enter a token").click()
     unlock(page, "look-only-17")
-    # It loads itself again, which another navigation would meet half way.
     expect_live(page, "Topics")
     page.get_by_role("link", name="prices").click()
     # Looking is all that it allows.

@@ -88,8 +88,8 @@ function failure(error) {
   fill(place, h("h1", {}, "This cannot be shown"), h("p", {}, error.message));
   if (error.status === 401) {
     showToken();
-    const ask = async () => await askToken() && location.reload();
-    place.append(h("p", {}, h("button", { type: "button", class: "primary", onclick: ask }, "Enter a token")));
+    // With a token the view is made again.
+    place.append(h("p", {}, h("button", { type: "button", class: "primary", onclick: () => askToken() }, "Enter a token")));
   }
   return place.childNodes;
 }
