@@ -84,12 +84,13 @@ async def describe(
     request = DescribeConfigsRequest(
         resources=[resource], include_synonyms=False, include_documentation=True
     )
-    # A broker knows its own settings alone.
-    node_id = int(name) if kind is ResourceType.BROKER and name.isdecimal() else None
-    if node_id is not None and node_id not in asker.node_ids():
-        raise Problem(404, f"there is no broker {name}, or it is away")
+    node_id = None
     if kind is ResourceType.BROKER:
         asker.require_right(actor, AclOperation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
+        # A broker knows its own settings alone.
+        node_id = next((one for one in asker.node_ids() if str(one) == name), None)
+        if node_id is None:
+            raise Problem(404, f"there is no broker {name[:20]}, or it is away")
     answer = await asker.ask(actor, request, DescribeConfigsResponse, node_id)
     result = answer.results[0]
     require(result.error_code, result.error_message)
