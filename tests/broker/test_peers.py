@@ -125,7 +125,7 @@ async def pair(
 
 
 def peers_of(broker: Broker) -> Peers:
-    found = broker._coordinators._peers
+    found = broker._coordinators.peers
     assert found is not None
     return found
 
