@@ -102,8 +102,13 @@ async def test_a_stopped_broker_is_fenced_until_it_is_back_or_unregistered(
         assert [leader.node_id for leader in lost].count(NO_LEADER) == 1
         async with member(tmp_path, catalog_url, 2):
             await until(lambda: len(one.brokers) == len(three.brokers) == 3)
-            led = one.topics.get("t").record.leaders  # type: ignore[union-attr]
-            assert {leader.node_id for leader in led} == {1, 2, 3}
+
+            def leading() -> set[int]:
+                led = one.topics.get("t").record.leaders  # type: ignore[union-attr]
+                return {leader.node_id for leader in led}
+
+            # A broker joins first, and then leads its partitions again.
+            await until(lambda: leading() == {1, 2, 3})
         await until(lambda: len(one.brokers) == 2)
         assert await described(one) == {1: False, 2: True, 3: False}
     async with member(tmp_path, catalog_url, 1) as one:  # all were away

@@ -121,7 +121,7 @@ def test_a_topic_is_created_altered_emptied_and_deleted(service: Service, unlock
     page.get_by_role("button", name="Add partitions").click()
     fill_in(page, "Add partitions to prices", {"Partitions in all": "3"})
     confirm(page, "Add 1 partition", "may go to another partition")
-    expect(page.get_by_text("3 partitions")).to_be_visible()
+    expect(page.get_by_text("3 partitions, ")).to_be_visible()
     assert topics(service) == {"prices": 3}
 
     page.get_by_role("button", name="Empty").click()
