@@ -39,15 +39,16 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.loop.seldom import Seldom
+from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.guesses import Guesses, Holds
 from odradek.broker.web.requests import ACTOR, Problem, client_address
+from odradek.broker.web.rights import require_route
 from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
 from odradek.storage.files import FileSystem
 
 if TYPE_CHECKING:
     from odradek.broker.security.principals import Principal
-    from odradek.broker.web.console.actor import Actor
     from odradek.broker.web.services import WebServices
 
 logger = logging.getLogger(__name__)
@@ -116,23 +117,21 @@ class Access:
 
     def require(self, request: web.Request) -> Actor:
         """Return the person of an action; raise Problem without the admin token or a right."""
-        principal = self._logged_in(request)
-        if principal is None:
-            self._require(request, "the admin token", self._admin.text)
-        from odradek.broker.web.console.actor import Actor
-
-        return self._checked(request, Actor(client_address(request), principal))
+        logged_in: Actor | None = request.get(ACTOR)
+        if logged_in is not None:  # require_to_read has checked the right
+            return logged_in
+        self._require(request, "the admin token", self._admin.text)
+        return Actor(client_address(request))
 
     def require_to_read(self, request: web.Request) -> None:
-        """Raise Problem for a request that may not read."""
+        """Raise Problem for a request that may not read; keep its person, if there is one."""
         if _FREE.fullmatch(request.path):
             return
         principal = self._logged_in(request)
-        if principal is not None:
-            from odradek.broker.web.console.actor import Actor
-
+        if principal is not None and self._broker is not None:
             actor = Actor(client_address(request), principal)
-            request[ACTOR] = self._checked(request, actor)
+            require_route(self._broker, actor, request)
+            request[ACTOR] = actor
             return
         if not self.is_guarded:
             return
@@ -175,14 +174,6 @@ class Access:
         if self._read_login is None or not shown.startswith(_SCHEME + LOGIN):
             return None
         return self._read_login(shown.removeprefix(_SCHEME))
-
-    def _checked(self, request: web.Request, actor: Actor) -> Actor:
-        """Return a person who may make a request. Raises Problem."""
-        if actor.principal is not None and self._broker is not None:
-            from odradek.broker.web.rights import require_right
-
-            require_right(self._broker, actor, request)
-        return actor
 
     def _require(self, request: web.Request, what: str, *tokens: str) -> None:
         if _shows(request, *tokens):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -19,22 +20,23 @@ _BODY_BYTES_MAX = 16 << 10
 
 def add_login_route(app: web.Application, broker: WebServices, access: Access) -> None:
     """Add the route to an application, and let access know its logins."""
-    made: Logins | None = None
 
+    @cache
     def logins() -> Logins:
-        nonlocal made
-        if made is None:
-            from odradek.broker.web.logins import Logins
+        from odradek.broker.web.logins import Logins
 
-            made = Logins(broker.security, access.token, broker.clock.now_ms)
-        return made
+        return Logins(broker.security, access.token, broker.clock.now_ms)
 
     async def log_in(request: web.Request) -> web.StreamResponse:
         from odradek.broker.web.console.body import read_body
-        from odradek.broker.web.logins import require_secrecy
 
         Parameters(request, ())
-        require_secrecy(request, is_here=is_here(client_address(request)))
+        if not request.secure and not is_here(client_address(request)):
+            raise Problem(
+                403,
+                "a password over HTTP could be read on its way: set odradek.http.tls.certificate "
+                "and odradek.http.tls.key, or use the page on the broker's machine",
+            )
         body = await read_body(request, _MEMBERS, _BODY_BYTES_MAX)
         user, password = body.text("user"), body.text("password")
         signed = await logins().log_in(user, password)

@@ -21,15 +21,15 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
+from odradek.broker.security.composition import SASL
 from odradek.broker.security.principals import USER, Principal
-from odradek.broker.security.sasl.plain import Plain
+from odradek.broker.security.sasl.plain import Digests, Plain
+from odradek.broker.security.sasl.plain import is_right as plain_is_right
+from odradek.broker.security.sasl.plain import make as make_plain
 from odradek.broker.security.sasl.scram_messages import credential_of, salted_password
-from odradek.broker.security.sasl.settings import settings_of
 from odradek.broker.web.access import LOGIN
 from odradek.broker.web.requests import Problem
 from odradek.config.sasl import PLAIN
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 LIFETIME_MS = 8 * 60 * 60 * 1000
 _PARTS = 4
-_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Logins:
@@ -50,26 +49,28 @@ class Logins:
     def __init__(self, security: Security, key: str, now_ms: Callable[[], int]) -> None:
         """Sign by `key`, the admin token."""
         self._security, self._key, self._now_ms = security, key.encode(), now_ms
-        self._plain: dict[str, Plain] = {}
+        self._plains: dict[str, Plain] = {}
 
     async def log_in(self, user: str, password: str) -> tuple[str, int] | None:
         """Return a token and its end in ms; None for a wrong user or password.
 
         Raises Problem where no listener has passwords.
         """
-        mechanisms = self._scram_mechanisms()
-        if not mechanisms and not self._plain_listeners():
+        scram, plain = self._enabled()
+        if not scram and not plain:
             raise Problem(
                 409,
                 "no listener of this broker has users with passwords: enable SCRAM-SHA-256, "
                 "SCRAM-SHA-512 or PLAIN, or use the admin token",
             )
-        credentials = [(one, self._scram_credential(one, user)) for one in mechanisms]
+        known = self._security.scram_users
+        credentials = [
+            (one, known.find(one, user) or known.made_up(one, user)) for one in scram
+        ]
         loop = asyncio.get_running_loop()
         is_right = await loop.run_in_executor(None, _is_one, credentials, password)
-        digest = hashlib.sha256(password.encode("utf-8", "surrogatepass")).digest()
-        for plain in self._plain_listeners():
-            is_right |= hmac.compare_digest(plain.digest_of(user) or b"", digest)
+        for users in plain:
+            is_right |= plain_is_right(users, user, password)
         if not is_right:
             return None
         expires_ms = self._now_ms() + LIFETIME_MS
@@ -97,34 +98,31 @@ class Logins:
 
     def _fingerprint(self, user: str) -> bytes:
         """Return a digest that changes with each credential of a user."""
+        scram, plain = self._enabled()
         digest = hashlib.sha256()
-        for mechanism in self._scram_mechanisms():
+        for mechanism in scram:
             found = self._security.scram_users.find(mechanism, user)
             digest.update(b"-" if found is None else found.stored_key)
-        for plain in self._plain_listeners():
-            digest.update(plain.digest_of(user) or b"-")
+        for users in plain:
+            digest.update(users.get(user, b"-"))
         return digest.digest()
 
-    def _scram_credential(self, mechanism: str, user: str) -> ScramCredential:
-        users = self._security.scram_users
-        return users.find(mechanism, user) or users.made_up(mechanism, user)
-
-    def _scram_mechanisms(self) -> list[str]:
-        return [one for one in MECHANISMS if one in {two for _, two in self._enabled()}]
-
-    def _plain_listeners(self) -> list[Plain]:
-        names = [listener for listener, mechanism in self._enabled() if mechanism == PLAIN]
-        for name in names:
-            if name not in self._plain:
-                self._plain[name] = Plain(PLAIN, settings_of(self._security, name, PLAIN))
-        return [self._plain[name] for name in names]
-
-    def _enabled(self) -> Iterator[tuple[str, str]]:
-        """Iterate over listeners and the mechanisms that they have."""
+    def _enabled(self) -> tuple[Sequence[str], Sequence[Digests]]:
+        """Return the mechanisms of SCRAM that listeners have, and the users of PLAIN of each."""
+        scram, plain = set[str](), list[Digests]()
         for one in self._security.configs.broker.bound_endpoints:
-            if one.protocol in _SASL:
-                for mechanism in self._security.sasl_listener(one.name).enabled:
-                    yield one.name, mechanism
+            if one.protocol not in SASL:
+                continue
+            enabled = self._security.sasl_listener(one.name).enabled
+            scram |= set(MECHANISMS).intersection(enabled)
+            if PLAIN in enabled:
+                plain.append(self._plain(one.name).users())
+        return sorted(scram), plain
+
+    def _plain(self, listener: str) -> Plain:
+        if listener not in self._plains:
+            self._plains[listener] = make_plain(self._security, listener, PLAIN)
+        return self._plains[listener]
 
 
 def _is_one(credentials: list[tuple[str, ScramCredential]], password: str) -> bool:
@@ -135,13 +133,3 @@ def _is_one(credentials: list[tuple[str, ScramCredential]], password: str) -> bo
         made = credential_of(mechanism, salted, one.salt, one.iterations)
         is_right |= hmac.compare_digest(made.stored_key, one.stored_key)
     return is_right
-
-
-def require_secrecy(request: web.Request, *, is_here: bool) -> None:
-    """Raise Problem where others could read a password on its way."""
-    if not request.secure and not is_here:
-        raise Problem(
-            403,
-            "a password over HTTP could be read on its way: set odradek.http.tls.certificate and "
-            "odradek.http.tls.key, or use the page on the broker's machine",
-        )

@@ -179,14 +179,12 @@ class RecordRoutes:
         limit = RECORDS_DEFAULT if limit is None else limit
         if not 0 < limit <= RECORDS_MAX:
             raise Problem(400, f"limit={limit} is out of range: 1 to {RECORDS_MAX}")
-        search = (parameters.text("search") or "").encode("utf-8", "surrogateescape")
-        key = parameters.text("key")
+        search, key = _octets(parameters.text("search")) or b"", _octets(parameters.text("key"))
         if key is not None and search:
             raise Problem(400, "give key or search, not both")
         before = _before(parameters.text("before") if not is_latest else None)
         partitions = tuple(one for one in numbers if not before or one in before)
-        exact = None if key is None else key.encode("utf-8", "surrogateescape")
-        return Asked(topic, partitions, limit, search, exact, before, is_latest)
+        return Asked(topic, partitions, limit, search, key, before, is_latest)
 
     async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         page, problems = Page(asked.limit), dict[int, str]()
@@ -239,6 +237,10 @@ def _add(page: Page, asked: Asked, number: int, moment: Moment, pace: Pace) -> N
         load_kernels=load_record_kernels,
     )
     page.add(number, found)
+
+
+def _octets(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def _before(text: str | None) -> dict[int, int]:

@@ -154,14 +154,20 @@ def topic_of(broker: WebServices, parameters: Parameters) -> tuple[Topic, Sequen
         hint = f"there are {_listed(names)}" if names else none
         raise Problem(404, f"there is no topic {name}: {hint}")
     count = len(found.partitions)
-    if partition is not None and partition >= count:
-        raise Problem(
-            404, f"topic {name} has no partition {partition}: it has {count}, counted from 0"
-        )
     if partition is not None:
+        require_partition(found, partition)
         return found, [partition]
     others = parameters.others
     return found, [one for one in range(count) if found.other_leader(one) not in others]
+
+
+def require_partition(topic: Topic, number: int) -> None:
+    """Raise Problem for a partition that a topic does not have."""
+    count = len(topic.partitions)
+    if number >= count:
+        raise Problem(
+            404, f"topic {topic.name} has no partition {number}: it has {count}, counted from 0"
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
-from odradek.broker.web.console.routes import ACTIONS, VIEWS
+from odradek.broker.web.console.routes import ACTION_PATHS, VIEWS
 from odradek.broker.web.requests import ACTOR, Problem
 from odradek.dataclass import dataclass
 
@@ -53,12 +53,12 @@ CHECKED_ELSEWHERE = frozenset(
         "/api/groups",
         "/api/login",
         *VIEWS,
-        *(f"/api/{part}/{name}" for part, names in ACTIONS.items() for name in names),
+        *ACTION_PATHS,
     )
 )
 
 
-def require_right(broker: WebServices, actor: Actor, request: web.Request) -> None:
+def require_route(broker: WebServices, actor: Actor, request: web.Request) -> None:
     """Raise Problem unless a person may make a request."""
     path = request.path
     if path in CHECKED_ELSEWHERE:
@@ -71,14 +71,18 @@ def require_right(broker: WebServices, actor: Actor, request: web.Request) -> No
         reads = request.method in ("GET", "HEAD")
         operation = AclOperation.DESCRIBE if reads else AclOperation.ALTER
         kind, name = ResourceKind.CLUSTER, CLUSTER_NAME
+    require_right(broker, actor, operation, kind, name)
+
+
+def require_right(
+    broker: WebServices, actor: Actor, operation: AclOperation, kind: ResourceKind, name: str
+) -> None:
+    """Raise Problem unless a person may perform an operation."""
     if not actor.context(broker).may(operation, kind, name):
-        raise lacking(actor, operation, kind, name)
-
-
-def lacking(actor: Actor, operation: AclOperation, kind: ResourceKind, name: str) -> Problem:
-    """Return the error for a person who lacks a right."""
-    where = "" if kind is ResourceKind.CLUSTER else f" {name}"
-    return Problem(403, f"{actor} lacks the right {operation.name} on {kind.name.lower()}{where}")
+        where = "" if kind is ResourceKind.CLUSTER else f" {name}"
+        raise Problem(
+            403, f"{actor} lacks the right {operation.name} on {kind.name.lower()}{where}"
+        )
 
 
 def describable(
@@ -86,7 +90,4 @@ def describable(
 ) -> Set[str] | None:
     """Return the names that the person of a request may describe; None for all."""
     actor: Actor | None = request.get(ACTOR)
-    if actor is None:
-        return None
-    context = actor.context(broker)
-    return context.permitted(AclOperation.DESCRIBE, kind, names, logs_denied=False)
+    return None if actor is None else actor.describable(broker, kind, names)

@@ -79,7 +79,7 @@ class OfKey:
         """Return the newest."""
         key = self.search
         found = (one for one in records if one.key_length == len(key) and one.key_holds(key))
-        return list(reversed(deque(found, count_max)))
+        return _newest_of(found, count_max)
 
 
 class Matching:
@@ -95,7 +95,11 @@ class Matching:
             records = (
                 one for one in records if one.key_holds(search) or one.value_holds(search)
             )
-        return list(reversed(deque(records, count_max)))
+        return _newest_of(records, count_max)
+
+
+def _newest_of(records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
+    return list(reversed(deque(records, count_max)))
 
 
 class LatestOnly:

@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import aiohttp
+from confluent_kafka import Producer
 
 from odradek.broker.composition import Broker
 from tests.broker.web import bearer, url
@@ -55,3 +56,19 @@ async def refused(broker: Broker, path: str, **members: object) -> tuple[int, st
     assert status >= 400, answered
     assert (status, answered) == await send(broker, path, {**members, "dry_run": True})
     return status, answered["error"]
+
+
+def begin_transaction(port: int, topic: str, transactional_id: str) -> Producer:
+    """Write a record in a transaction, and leave it open; for a thread."""
+    producer = Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "transactional.id": transactional_id,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, "v", "k")
+    assert producer.flush(20) == 0
+    return producer

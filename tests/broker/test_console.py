@@ -22,7 +22,7 @@ from odradek.broker.web.console.routes import ACTIONS
 from odradek.broker.web.requests import Problem
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek.protocol.partitioning import partition_of_key
-from tests.broker.console import act, plan, refused, send
+from tests.broker.console import act, begin_transaction, plan, refused, send
 from tests.broker.live import client, create, on_uvloop, until
 from tests.broker.test_cluster import known_everywhere
 from tests.broker.test_cluster_routes import cluster
@@ -238,6 +238,9 @@ async def test_empties_a_topic_or_the_beginning_of_a_partition(tmp_path: Path) -
         assert await ends(broker, "t") == {0: (0, 3), 1: (0, 1)}
         await act(broker, "topics/empty", topic="t", partition=0, before=2)
         assert await ends(broker, "t") == {0: (2, 3), 1: (0, 1)}
+        planned = await plan(broker, "topics/empty", topic="t", partition=0, before=0)
+        assert planned["will"] == ["Delete the records at 0 offsets of t."]
+        assert planned["rows"] == []
         planned = await plan(broker, "topics/empty", topic="t")
         assert planned["will"] == ["Delete the records at 2 offsets of t."]
         await act(broker, "topics/empty", topic="t")
@@ -532,25 +535,13 @@ async def test_quotas_are_set_listed_and_deleted(tmp_path: Path) -> None:
 # --- transactions -----------------------------------------------------------------------------
 
 
-def begin_transaction(port: int) -> Producer:
-    """Write a record in a transaction, and leave it open."""
-    producer = Producer(
-        {"bootstrap.servers": f"127.0.0.1:{port}", "transactional.id": "pay", "log_level": 0}
-    )
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce("t", "v", "k")
-    assert producer.flush(20) == 0
-    return producer
-
-
 @pytest.mark.parametrize("way", ["coordinator", "partition"])
 @on_uvloop
 async def test_aborts_a_transaction_that_hangs(tmp_path: Path, way: str) -> None:
     async with serving(tmp_path) as broker:
         await create(broker, "t", 1)
         port = broker.server.listeners[0].port
-        producer = await asyncio.to_thread(begin_transaction, port)
+        producer = await asyncio.to_thread(begin_transaction, port, "t", "pay")
         (shown,) = (await get(broker, "/api/transactions"))["transactions"]
         assert (shown["transactional_id"], shown["state"]) == ("pay", "Ongoing")
         assert shown["partitions"] == [{"topic": "t", "partitions": [0]}]
@@ -607,7 +598,7 @@ async def test_any_broker_acts_on_the_partitions_and_groups_of_others(tmp_path: 
         assert (await request(one, "GET", "/api/configs?broker=3"))[0] == 404
 
         port = one.server.listeners[0].port
-        producer = await asyncio.to_thread(begin_transaction, port)
+        producer = await asyncio.to_thread(begin_transaction, port, "t", "pay")
         for broker in (one, two):
             (shown,) = (await get(broker, "/api/transactions"))["transactions"]
             (state,) = [

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from odradek.broker.composition import Broker
 from odradek.broker.security.acls import Acl, PatternType, Permission
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.broker.web import logins, rights
 from odradek.broker.web.early import LIVE, PROBLEMS, READY
-from tests.broker.console import act, send
+from tests.broker.console import act, begin_transaction, send
 from tests.broker.live import create, on_uvloop, until
 from tests.broker.test_cluster import SLOW, known_everywhere, member
 from tests.broker.web import ask, bearer, get, serving
@@ -210,8 +209,10 @@ async def test_a_person_without_rights_gets_nothing_from_any_route(
         for group in ("secret-group", "secret-1", "secret-2", "secret-3"):
             await act(one, "groups/reset", group=group, topic="secret-topic", to="end")
         await act(one, "quotas/alter", user="secret-user", set={"producer_byte_rate": "1"})
+        port = next(it.port for it in one.server.listeners if it.name == "PLAINTEXT")
         producers = [
-            await asyncio.to_thread(begin_transaction, one, f"secret-{at}") for at in range(4)
+            await asyncio.to_thread(begin_transaction, port, "secret-topic", f"secret-{at}")
+            for at in range(4)
         ]
         token = await log_in(one, "ann", PASSWORD)
         assert one.web is not None
@@ -253,23 +254,6 @@ async def brokers(path: Path, count: int) -> AsyncIterator[list[Broker]]:
         ]
         await until(lambda: all(len(one.brokers) == count for one in made))
         yield made
-
-
-def begin_transaction(broker: Broker, transactional_id: str) -> Producer:
-    """Write a record in a transaction, and leave it open."""
-    port = next(one.port for one in broker.server.listeners if one.name == "PLAINTEXT")
-    producer = Producer(
-        {
-            "bootstrap.servers": f"127.0.0.1:{port}",
-            "transactional.id": transactional_id,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce("secret-topic", "v", transactional_id)
-    assert producer.flush(20) == 0
-    return producer
 
 
 @on_uvloop

@@ -40,13 +40,10 @@ class Plain:
         self._read: tuple[str | None, Digests] = (None, {})
 
     def begin(self) -> PlainExchange:
-        return PlainExchange(self._users())
+        return PlainExchange(self.users())
 
-    def digest_of(self, name: str) -> bytes | None:
-        """Return the digest of a user's password, None where there is no such user."""
-        return self._users().get(name)
-
-    def _users(self) -> Digests:
+    def users(self) -> Digests:
+        """Return the digests of the passwords in force."""
         config = self._config(True)
         text, users = self._read
         if config.sasl_jaas_config != text:
@@ -76,7 +73,7 @@ class PlainExchange:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        if not self._is_right(name, password):
+        if not is_right(self._users, name, password):
             # An unknown name is not logged: it may be a password in the wrong place.
             known = f"wrong password of user {name!r}" if name in self._users else "unknown user"
             raise AuthenticationFailed(
@@ -89,10 +86,10 @@ class PlainExchange:
             )
         return Step(b"", Authenticated(Principal(USER, name)))
 
-    def _is_right(self, name: str, password: str) -> bool:
-        """Compare in a time that reveals neither where passwords differ nor which users exist."""
-        is_equal = hmac.compare_digest(self._users.get(name, _NOBODYS), _digest(password))
-        return is_equal and name in self._users
+def is_right(users: Digests, name: str, password: str) -> bool:
+    """Compare in a time that reveals neither where passwords differ nor which users exist."""
+    is_equal = hmac.compare_digest(users.get(name, _NOBODYS), _digest(password))
+    return is_equal and name in users
 
 
 def make(security: Security, listener: str, name: str) -> Plain:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from odradek.broker.context import ConnectedClient, RequestContext
+from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.principals import Principal
 from odradek.dataclass import dataclass
 
@@ -25,6 +27,13 @@ class Actor:
 
     def __str__(self) -> str:
         return "the admin token" if self.principal is None else str(self.principal)
+
+    def describable(
+        self, broker: WebServices, kind: ResourceKind, names: Iterable[str]
+    ) -> Set[str]:
+        """Return the names that this person may describe."""
+        context = self.context(broker)
+        return context.permitted(AclOperation.DESCRIBE, kind, names, logs_denied=False)
 
     def context(self, broker: WebServices, key: int = -1, version: int = 0) -> RequestContext:
         """Return the surroundings of a request of Kafka's protocol that this person makes.

@@ -21,7 +21,7 @@ from odradek.broker.peers.errors import PeerAway
 from odradek.broker.security.authorization import CLUSTER_NAME, AclOperation, ResourceKind
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.requests import Problem
-from odradek.broker.web.rights import lacking
+from odradek.broker.web.rights import require_right
 from odradek.broker.web.services import WebServices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import info_of
@@ -137,15 +137,13 @@ class Asker:
 
     def describable(self, actor: Actor, kind: ResourceKind, names: Iterable[str]) -> Set[str]:
         """Return the names that a person may describe."""
-        context = actor.context(self._broker)
-        return context.permitted(AclOperation.DESCRIBE, kind, names, logs_denied=False)
+        return actor.describable(self._broker, kind, names)
 
     def require_right(
         self, actor: Actor, operation: AclOperation, kind: ResourceKind, name: str = CLUSTER_NAME
     ) -> None:
         """Raise Problem unless a person may perform an operation."""
-        if not actor.context(self._broker).may(operation, kind, name):
-            raise lacking(actor, operation, kind, name)
+        require_right(self._broker, actor, operation, kind, name)
 
 
 def require(code: int, message: str | None = None, what: str = "") -> None:

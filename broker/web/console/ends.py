@@ -40,13 +40,14 @@ async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[st
         found = await find_offsets(asker, actor, topic, numbers, at_ms)
     return {
         "offsets": [
-            {"partition": one, "start": start, "end": end, "at": _known(found.get(one, _NONE))}
+            {"partition": one, "start": start, "end": end, "at": known(found.get(one, _NONE))}
             for one, (start, end) in paced(sorted(ends.items()))
         ]
     }
 
 
-def _known(offset: int) -> int | None:
+def known(offset: int) -> int | None:
+    """Return an offset, None for the one that stands for none."""
     return None if offset == _NONE else offset
 
 

@@ -27,7 +27,7 @@ from odradek.broker.web.console.group_offsets import (
 )
 from odradek.broker.web.console.plan import Action, Plan
 from odradek.broker.web.console.words import count_words
-from odradek.broker.web.requests import Problem
+from odradek.broker.web.requests import Problem, require_partition
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from odradek.protocol.messages.list_groups import (
     ListedGroup,
@@ -42,7 +42,7 @@ _WITHOUT_MEMBERS = "Empty"
 
 def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
     """Return the actions on groups."""
-    plans = GroupActions(broker, asker)
+    plans = GroupActions(asker)
     return (
         Action("reset", ("group", "topic", "partitions", "to"), plans.reset),
         Action("forget", ("group", "topic"), plans.forget),
@@ -53,32 +53,22 @@ def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
 class GroupActions:
     """Plans actions on groups."""
 
-    def __init__(self, broker: ConsoleServices, asker: Asker) -> None:
-        self._broker, self._asker = broker, asker
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
 
     async def reset(self, actor: Actor, body: Body) -> Plan:
         """Move the committed offsets of a group in a topic."""
-        group, topic, to = (
-            body.text("group"),
-            self._asker.topic(body.text("topic")),
-            body.text("to"),
-        )
-        count = len(topic.partitions)
-        numbers = sorted(set(body.numbers("partitions"))) or range(count)
-        if numbers[-1] >= count:
-            raise Problem(404, f"topic {topic.name} has no partition {numbers[-1]}")
+        group, to = body.text("group"), body.text("to")
+        topic = self._asker.topic(body.text("topic"))
+        numbers = sorted(set(body.numbers("partitions"))) or range(len(topic.partitions))
+        require_partition(topic, numbers[-1])
         self._asker.require_right(actor, AclOperation.READ, ResourceKind.GROUP, group)
         self._asker.require_right(actor, AclOperation.READ, ResourceKind.TOPIC, topic.name)
         offsets = await self._offsets(actor, group)
         before = await offsets.of(topic)
         after = await self._places(actor, topic, numbers, to)
         rows = [
-            {
-                "topic": topic.name,
-                "partition": one,
-                "before": before.get(one),
-                "after": after[one],
-            }
+            {"topic": topic.name, "partition": one, "before": before.get(one), "after": after[one]}
             for one in numbers
         ]
 

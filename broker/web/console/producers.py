@@ -16,8 +16,9 @@ from odradek.broker.topics.topic import Topic
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, ConsoleServices, require
 from odradek.broker.web.console.body import Body
+from odradek.broker.web.console.ends import known
 from odradek.broker.web.console.plan import Action, Plan
-from odradek.broker.web.requests import Parameters, Problem
+from odradek.broker.web.requests import Parameters, Problem, require_partition
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -32,13 +33,12 @@ from odradek.protocol.messages.write_txn_markers import (
 )
 from odradek.protocol.pacing import paced
 
-_UNKNOWN = -1
 _SHOWN_MAX = 5_000
 
 
 def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
     """Return the action on producers."""
-    plans = ProducerActions(broker, asker)
+    plans = ProducerActions(asker)
     return (Action("abort", ("topic", "partition", "producer_id"), plans.abort),)
 
 
@@ -55,7 +55,7 @@ async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[st
                 "producer_epoch": one.producer_epoch,
                 "last_sequence": one.last_sequence,
                 "last_ms": None if one.last_timestamp < 0 else one.last_timestamp,
-                "transaction_from": _known(one.current_txn_start_offset),
+                "transaction_from": known(one.current_txn_start_offset),
             }
         )
     left_out = max(len(shown) - _SHOWN_MAX, 0)
@@ -79,8 +79,8 @@ async def _producers(
 class ProducerActions:
     """Plans the action on producers."""
 
-    def __init__(self, broker: ConsoleServices, asker: Asker) -> None:
-        self._broker, self._asker = broker, asker
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
 
     async def abort(self, actor: Actor, body: Body) -> Plan:
         """Abort the open transaction of a producer in one partition."""
@@ -88,8 +88,7 @@ class ProducerActions:
         number, producer_id = body.number("partition"), body.number("producer_id")
         if number is None or producer_id is None:
             raise Problem(400, "give partition and producer_id")
-        if number >= len(topic.partitions):
-            raise Problem(404, f"topic {topic.name} has no partition {number}")
+        require_partition(topic, number)
         self._asker.require_right(actor, AclOperation.ALTER, ResourceKind.CLUSTER)
         found = next(
             (
@@ -100,7 +99,7 @@ class ProducerActions:
             None,
         )
         where = f"{topic.name}-{number}"
-        if found is None or found.current_txn_start_offset == _UNKNOWN:
+        if found is None or known(found.current_txn_start_offset) is None:
             raise Problem(409, f"producer {producer_id} has no open transaction in {where}")
         state = found
 
@@ -129,5 +128,3 @@ class ProducerActions:
         return Plan(will, carry_out, [warning])
 
 
-def _known(offset: int) -> int | None:
-    return None if offset == _UNKNOWN else offset

@@ -20,7 +20,7 @@ from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, ConsoleServices, require
 from odradek.broker.web.console.body import Body
 from odradek.broker.web.console.plan import Action, Plan
-from odradek.broker.web.requests import Problem
+from odradek.broker.web.requests import Problem, require_partition
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
@@ -113,6 +113,5 @@ def _partition(topic: Topic, body: Body, key: bytes | None) -> int:
     number = body.number("partition")
     if number is None:
         return secrets.randbelow(count) if key is None else partition_of_key(key, count)
-    if number >= count:
-        raise Problem(404, f"topic {topic.name} has no partition {number}: it has {count}")
+    require_partition(topic, number)
     return number

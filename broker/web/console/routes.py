@@ -29,6 +29,7 @@ from aiohttp import web
 
 from odradek.broker.loop.slices import Sliced
 from odradek.broker.security.audit import LOGGER
+from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.requests import (
     ACTOR,
     Parameters,
@@ -40,7 +41,6 @@ from odradek.broker.web.requests import (
 if TYPE_CHECKING:
     from odradek.broker.web.access import Access
     from odradek.broker.web.concurrency import ConcurrencyLimiter
-    from odradek.broker.web.console.actor import Actor
     from odradek.broker.web.console.asking import Asker, ConsoleServices
     from odradek.broker.web.console.plan import Action
 
@@ -56,6 +56,9 @@ ACTIONS: Mapping[str, Sequence[str]] = {
     "quotas": ("alter",),
     "transactions": ("abort",),
     "producers": ("abort",),
+}
+ACTION_PATHS: Mapping[str, tuple[str, str]] = {
+    f"/api/{part}/{name}": (part, name) for part, names in ACTIONS.items() for name in names
 }
 # The routes that read, their modules' functions, and their parameters.
 VIEWS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -77,9 +80,8 @@ def add_console_routes(
 ) -> None:
     """Add the routes of actions to an application."""
     console = Console(broker, access)
-    for part, names in ACTIONS.items():
-        for name in names:
-            app.router.add_post(f"/api/{part}/{name}", console.act(part, name))
+    for path, (part, name) in ACTION_PATHS.items():
+        app.router.add_post(path, console.act(part, name))
     for path, (module, known) in VIEWS.items():
         app.router.add_get(path, lists.in_turn(console.show(module, known)))
 
@@ -108,7 +110,9 @@ class Console:
 
         async def show(request: web.Request) -> web.StreamResponse:
             parameters = Parameters(request, known)
-            view, asker, actor = await _load(module), await self._ask_by(), await _actor(request)
+            view, asker = await _load(module), await self._ask_by()
+            # As with the admin token, unless a person has logged in.
+            actor = request.get(ACTOR) or Actor(client_address(request))
             shown = await Sliced(view.show(asker, actor, parameters), self._broker.slices)
             return await answer_from_thread(lambda: shown)
 
@@ -145,15 +149,6 @@ class Console:
         if self._asker is None:
             self._asker = (await _load("asking")).Asker(self._broker)
         return self._asker
-
-
-async def _actor(request: web.Request) -> Actor:
-    """Return the person who reads: as with the admin token, unless they logged in."""
-    logged_in: Actor | None = request.get(ACTOR)
-    if logged_in is not None:
-        return logged_in
-    actor: Actor = (await _load("actor")).Actor(client_address(request))
-    return actor
 
 
 async def _load(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The settings of topics and brokers: meanings, values, and the places that give them.
 
-GET /api/configs?topic=T
-GET /api/configs?broker=N
+    GET /api/configs?topic=T
+    GET /api/configs?broker=N
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Actions on topics: create, alter, empty and delete them.
 
-POST /api/topics/create {"topic", "partitions", "configs": {name: value}}
-POST /api/topics/alter  {"topic", "set": {name: value}, "delete": [name], "partitions"}
-POST /api/topics/empty  {"topic", "partition", "before"}
-POST /api/topics/delete {"topic"}
+    POST /api/topics/create {"topic", "partitions", "configs": {name: value}}
+    POST /api/topics/alter  {"topic", "set": {name: value}, "delete": [name], "partitions"}
+    POST /api/topics/empty  {"topic", "partition", "before"}
+    POST /api/topics/delete {"topic"}
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.broker.web.console.ends import find_ends
 from odradek.broker.web.console.plan import Action, Plan
 from odradek.broker.web.console.settings import Setting, describe
 from odradek.broker.web.console.words import count_words, span_words
-from odradek.broker.web.requests import Problem
+from odradek.broker.web.requests import Problem, require_partition
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -61,7 +61,7 @@ _POLICY = "cleanup.policy"
 
 def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
     """Return the actions on topics."""
-    plans = TopicActions(broker, asker)
+    plans = TopicActions(asker)
     return (
         Action("create", ("topic", "partitions", "configs"), plans.create),
         Action("alter", ("topic", "set", "delete", "partitions"), plans.alter),
@@ -73,8 +73,8 @@ def make(broker: ConsoleServices, asker: Asker) -> Sequence[Action]:
 class TopicActions:
     """Plans actions on topics."""
 
-    def __init__(self, broker: ConsoleServices, asker: Asker) -> None:
-        self._broker, self._asker = broker, asker
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
 
     async def create(self, actor: Actor, body: Body) -> Plan:
         """Create a topic."""
@@ -177,15 +177,12 @@ class TopicActions:
 
     async def empty(self, actor: Actor, body: Body) -> Plan:
         """Delete the first records of a topic: all of them, or those before an offset."""
-        topic, number = (
-            self._asker.topic(body.text("topic")),
-            body.number("partition", 0, _PARTITIONS_MAX),
-        )
-        before = body.number("before")
+        topic = self._asker.topic(body.text("topic"))
+        number, before = body.number("partition", 0, _PARTITIONS_MAX), body.number("before")
         if before is not None and number is None:
             raise Problem(400, "an offset is of one partition: give partition, too")
-        if number is not None and number >= len(topic.partitions):
-            raise Problem(404, f"topic {topic.name} has no partition {number}")
+        if number is not None:
+            require_partition(topic, number)
         if topic.config.compact and not topic.config.delete:
             raise Problem(
                 409,
@@ -195,19 +192,21 @@ class TopicActions:
         self._asker.require_right(actor, AclOperation.DELETE, ResourceKind.TOPIC, topic.name)
         numbers = range(len(topic.partitions)) if number is None else [number]
         ends = await find_ends(self._asker, actor, topic, numbers)
+        # The first offsets now and then, where records are deleted.
+        moves = {one: (start, _then(before, end)) for one, (start, end) in sorted(ends.items())}
+        moves = {one: (start, then) for one, (start, then) in moves.items() if start < then}
         rows = [
-            {"partition": one, "start_offset": start, "start_then": min(before or end, end)}
-            for one, (start, end) in sorted(ends.items())
-            if start < min(before or end, end)
+            {"partition": one, "start_offset": start, "start_then": then}
+            for one, (start, then) in moves.items()
         ]
-        gone = sum(min(before or end, end) - start for start, end in ends.values())
+        gone = sum(then - start for start, then in moves.values())
 
         async def carry_out() -> Sequence[str]:
             for leader, owned in self._asker.leaders(topic, numbers).items():
                 await self._delete_records(actor, topic, leader, owned, before)
             return [f"The records of topic {topic.name} were deleted in {_partitions(len(rows))}."]
 
-        will = [f"Delete the records at {count_words(max(gone, 0), 'offset')} of {topic.name}."]
+        will = [f"Delete the records at {count_words(gone, 'offset')} of {topic.name}."]
         return Plan(will, carry_out, ["The records cannot be brought back."], rows)
 
     async def _delete_records(
@@ -243,6 +242,11 @@ class TopicActions:
             warnings.append("It is an internal topic, with the state of groups or transactions.")
         will = [f"Delete topic {topic.name} with its {_partitions(len(topic.partitions))}."]
         return Plan(will, carry_out, warnings)
+
+
+def _then(before: int | None, end: int) -> int:
+    """Return the first offset of a partition after its records below an offset, or all, go."""
+    return end if before is None else min(before, end)
 
 
 def _partitions(count: int) -> str:

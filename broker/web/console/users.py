@@ -16,6 +16,7 @@ from functools import partial
 
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.security.sasl.scram_messages import salted_password
+from odradek.broker.security.scram_changes import MECHANISMS, NUMBERS
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.console.asking import Asker, ConsoleServices, require
 from odradek.broker.web.console.body import Body
@@ -36,8 +37,6 @@ from odradek.protocol.messages.describe_user_scram_credentials import (
 )
 from odradek.protocol.pacing import paced
 
-_MECHANISMS: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_NAMES: Mapping[int, str] = {number: name for name, number in _MECHANISMS.items()}
 _DEFAULT_ITERATIONS = 8_192
 _SALT_BYTES = 20
 
@@ -59,7 +58,7 @@ async def show(asker: Asker, actor: Actor, parameters: Parameters) -> Mapping[st
             {
                 "user": user,
                 "credentials": [
-                    {"mechanism": _NAMES.get(mechanism, str(mechanism)), "iterations": iterations}
+                    {"mechanism": MECHANISMS[mechanism], "iterations": iterations}
                     for mechanism, iterations in sorted(found[user].items())
                 ],
             }
@@ -90,7 +89,7 @@ class UserActions:
                 make_salted = partial(salted_password, mechanism, password, salt, iterations)
                 upsertion = ScramCredentialUpsertion(
                     name=user,
-                    mechanism=_MECHANISMS[mechanism],
+                    mechanism=NUMBERS[mechanism],
                     iterations=iterations,
                     salt=salt,
                     salted_password=await loop.run_in_executor(None, make_salted),
@@ -110,13 +109,13 @@ class UserActions:
         known = (await _credentials(self._asker, actor, user)).get(user)
         if not known:
             raise Problem(404, f"there is no user {user} of SCRAM")
-        chosen = [one for one in _mechanisms(body) if _MECHANISMS[one] in known]
+        chosen = [one for one in _mechanisms(body) if NUMBERS[one] in known]
         if not chosen:
             raise Problem(404, f"user {user} has no credential of these mechanisms")
 
         async def carry_out() -> Sequence[str]:
             for one in chosen:
-                deletion = ScramCredentialDeletion(name=user, mechanism=_MECHANISMS[one])
+                deletion = ScramCredentialDeletion(name=user, mechanism=NUMBERS[one])
                 request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
                 await _alter(self._asker, actor, request)
             return [f"User {user} may not log in by {' or '.join(chosen)} any more."]
@@ -151,6 +150,6 @@ def _mechanisms(body: Body) -> Sequence[str]:
     """Return the mechanisms that a request names, all without any. Raises Problem."""
     chosen = list(dict.fromkeys(one.upper() for one in body.texts("mechanisms")))
     for one in chosen:
-        if one not in _MECHANISMS:
-            raise Problem(400, f"{one} is not a mechanism: use {', '.join(_MECHANISMS)}")
-    return chosen or list(_MECHANISMS)
+        if one not in NUMBERS:
+            raise Problem(400, f"{one} is not a mechanism: use {', '.join(NUMBERS)}")
+    return chosen or list(NUMBERS)

@@ -1,6 +1,6 @@
 // Access: the entries of the authorizer, the users of SCRAM, the quotas; each with its actions.
 
-import { button, confirmed, fillIn } from "./actions.js";
+import { button, buttons, confirmed, fillIn } from "./actions.js";
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
 import { whole } from "./format.js";
@@ -30,12 +30,6 @@ function card(title, list, add, ask) {
   return { element, refresh };
 }
 
-function kept(...buttons) {
-  const shown = h("span", { class: "bar-row" }, buttons);
-  shown.isKept = true;
-  return shown;
-}
-
 function acls() {
   const list = table("Access control lists", [["Principal"], ["May"], ["Resource"], ["From", "optional"], ["Action"]], "There is no entry.");
   const textOf = (one) => `${one.resource.toLowerCase().replaceAll("_", " ")} ${one.pattern === "PREFIXED" ? `${one.name}…` : one.name}`;
@@ -51,7 +45,7 @@ function acls() {
   const made = card("Access control lists", list, add, async () => {
     const { acls: all } = await get("/api/acls");
     list.show(all, (one) => JSON.stringify(one), (item) => {
-      const remove = kept(button("Delete", () => confirmed("/api/acls/delete", item, { isDangerous: true, done: made.refresh }), { "aria-label": `Delete the entry of ${item.principal} for ${textOf(item)}` }));
+      const remove = buttons(button("Delete", () => confirmed("/api/acls/delete", item, { isDangerous: true, done: made.refresh }), { "aria-label": `Delete the entry of ${item.principal} for ${textOf(item)}` }));
       return row((one) => [
         ["wrap", one.principal], h("span", {}, one.permission === "DENY" ? h("span", { class: "tag bad" }, "not") : null, ` ${one.operation}`),
         ["wrap", textOf(one)], ["optional", one.host === "*" ? "anywhere" : one.host], remove,
@@ -73,7 +67,7 @@ function users() {
   const made = card("Users", list, add, async () => {
     const { users: all } = await get("/api/users");
     list.show(all, (one) => one.user, (item) => {
-      const remove = kept(button("Delete", () => confirmed("/api/users/delete", { user: item.user }, { isDangerous: true, done: made.refresh }), { "aria-label": `Delete user ${item.user}` }));
+      const remove = buttons(button("Delete", () => confirmed("/api/users/delete", { user: item.user }, { isDangerous: true, done: made.refresh }), { "aria-label": `Delete user ${item.user}` }));
       return row((one) => [["wrap", one.user], one.credentials.map((it) => `${it.mechanism} (${whole(it.iterations)} iterations)`).join(", "), remove]);
     });
   });
@@ -95,7 +89,7 @@ function quotas() {
     const rows = all.flatMap(({ entity, values }) => Object.entries(values).map(([key, value]) => ({ entity, key, value })));
     list.show(rows, (one) => JSON.stringify([one.entity, one.key]), (item) => {
       const named = Object.fromEntries(Object.entries(item.entity).map(([kind, name]) => [memberOf(kind), name]));
-      const remove = kept(button("Delete", () => confirmed("/api/quotas/alter", { ...named, delete: [item.key] }, { done: made.refresh }), { "aria-label": `Delete ${item.key} of ${textOf(item.entity)}` }));
+      const remove = buttons(button("Delete", () => confirmed("/api/quotas/alter", { ...named, delete: [item.key] }, { done: made.refresh }), { "aria-label": `Delete ${item.key} of ${textOf(item.entity)}` }));
       return row((one) => [["wrap", textOf(one.entity)], h("span", {}, h("code", {}, one.key), ` ${whole(one.value)}`), remove]);
     });
   });

@@ -145,6 +145,18 @@ export function button(text, begin, attributes = {}) {
   return shown;
 }
 
+/** Put buttons beside each other, for a cell of a table. */
+export function buttons(...shown) {
+  const row = h("span", { class: "bar-row" }, shown);
+  row.isKept = true;
+  return row;
+}
+
+/** Make the present view again. */
+export function showAgain() {
+  dispatchEvent(new Event("hashchange"));
+}
+
 /** Read lines of `name=value`; throws an Error for a line that is none. */
 export function settingsOf(text) {
   const found = {};

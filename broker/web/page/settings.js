@@ -1,6 +1,6 @@
 // The settings of a topic: values, sources and meanings; and their changes.
 
-import { button, confirmed, fillIn } from "./actions.js";
+import { button, buttons, confirmed, fillIn } from "./actions.js";
 import { get } from "./api.js";
 import { h, row, table } from "./dom.js";
 
@@ -15,18 +15,16 @@ export async function settings(topic) {
     const text = search.value.trim().toLowerCase();
     const shown = all.filter((one) => (one.name.includes(text) || one.documentation.toLowerCase().includes(text)) && (!own.checked || one.is_own));
     list.show(shown, (one) => one.name, (item) => {
-      const change = h("span", { class: "bar-row" },
-        button("Change", () => alter(item.name), { "aria-label": `Change ${item.name}` }));
-      change.isKept = true;
+      const change = button("Change", () => alter(item.name), { "aria-label": `Change ${item.name}` });
       const remove = button("Remove", () => reset(item.name), { "aria-label": `Remove ${item.name}` });
-      change.append(remove);
+      const actions = buttons(change, remove);
       return row((one) => {
         remove.hidden = !one.is_own;
         return [
           ["wrap", h("div", {}, h("code", {}, one.name), h("div", { class: "quiet small" }, one.documentation))],
           ["wrap mono", one.is_secret ? "(hidden)" : one.value || "(empty)"],
           ["optional", h("span", { class: one.is_own ? "tag now" : "quiet" }, one.from)],
-          ["optional wrap mono", one.is_own ? one.otherwise ?? "–" : ""], change,
+          ["optional wrap mono", one.is_own ? one.otherwise ?? "–" : ""], actions,
         ];
       });
     });

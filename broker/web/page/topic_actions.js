@@ -1,6 +1,6 @@
 // Actions on topics: create, write a record, add partitions, empty, delete.
 
-import { button, confirmed, fillIn, settingsOf } from "./actions.js";
+import { button, confirmed, fillIn, settingsOf, showAgain } from "./actions.js";
 import { h } from "./dom.js";
 
 const POLICIES = [
@@ -31,12 +31,11 @@ export function createButton() {
 export function topicButtons(topic) {
   const name = topic.name;
   const partitions = Array.from({ length: topic.partitions }, (_, number) => [String(number), `partition ${number}`]);
-  const again = () => window.dispatchEvent(new HashChangeEvent("hashchange"));
   return h("div", { class: "bar-row" },
     topic.is_internal ? null : button("Write a record", () => write(name, partitions)),
     button("Add partitions", () => fillIn(
       `Add partitions to ${name}`, [{ name: "count", label: "Partitions in all", kind: "number", value: topic.partitions + 1, required: true }],
-      "/api/topics/alter", (values) => ({ topic: name, partitions: Number(values.count) }), { done: again })),
+      "/api/topics/alter", (values) => ({ topic: name, partitions: Number(values.count) }), { done: showAgain })),
     button("Empty", () => fillIn(
       `Delete records of ${name}`,
       [
@@ -47,7 +46,7 @@ export function topicButtons(topic) {
       (values) => ({
         topic: name, partition: values.partition === "" ? null : Number(values.partition),
         before: values.before === "" ? null : Number(values.before) }),
-      { isDangerous: true, confirm: "Delete the records", done: again })),
+      { isDangerous: true, confirm: "Delete the records", done: showAgain })),
     button("Delete topic", async () => {
       const isDone = await confirmed("/api/topics/delete", { topic: name }, { isDangerous: true, name, confirm: "Delete the topic" });
       if (isDone) location.hash = "#/topics";
@@ -66,5 +65,5 @@ function write(name, partitions) {
     topic: name, partition: values.partition === "" ? null : Number(values.partition),
     key: values.key === "" ? null : values.key, value: values.tombstone ? null : values.value,
     headers: settingsOf(values.headers),
-  }), { done: () => window.dispatchEvent(new HashChangeEvent("hashchange")) });
+  }), { done: showAgain });
 }

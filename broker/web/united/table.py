@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from odradek.broker.web.console.routes import ACTIONS, VIEWS
+from odradek.broker.web.console.routes import ACTION_PATHS, VIEWS
 from odradek.broker.web.united import merged_objects, merged_records, merging
 from odradek.broker.web.united.merging import Merge
 from odradek.dataclass import dataclass
@@ -118,5 +118,5 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     ("POST", "/api/login"): OWN,  # each knows all logins
     # They ask the other brokers themselves.
     **{("GET", path): OWN for path in VIEWS},
-    **{("POST", f"/api/{part}/{name}"): OWN for part, names in ACTIONS.items() for name in names},
+    **{("POST", path): OWN for path in ACTION_PATHS},
 }
