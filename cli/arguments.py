@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from odradek.cli.completion import complete_topics
+
 # The option of the brokers' addresses: the second name is that of Kafka's tools, the third of rpk.
 SERVERS_NAMES = ("-b", "--bootstrap-servers", "--bootstrap-server", "--brokers")
 
@@ -14,6 +16,9 @@ _PARTITION = ("-p", "--partition")
 _NUMBER = click.IntRange(min=0)
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show the effect, but change nothing."
+)
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -51,6 +56,19 @@ def pairs_option(*names: str, help: str, **more: Any) -> Callable[..., Any]:
     """Return an option that may be repeated, each time with KEY=VALUE."""
     return click.option(
         *names, multiple=True, type=Pair(), metavar="KEY=VALUE", help=help, **more
+    )
+
+
+def topics_option(help: str, **more: Any) -> Callable[..., Any]:
+    """Return the option for some topics: `topics`."""
+    return click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        help=f"{help}; may be repeated.",
+        type=Name(),
+        shell_complete=complete_topics,
+        **more,
     )
 
 

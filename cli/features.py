@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Pair, yes_option
+from odradek.cli.arguments import Pair, dry_run_option, yes_option
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.refusals import Act, CommandError, check, did_you_mean
 from odradek.config.printable import printable
@@ -43,9 +43,6 @@ class _Level(click.ParamType[tuple[str, int]]):
 _levels_argument = click.argument(
     "levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...", type=_Level()
 )
-_dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the effect, but change nothing."
-)
 
 
 @click.group()
@@ -74,7 +71,7 @@ def describe(as_json: bool, connection: Connection) -> None:
 
 @features.command()
 @_levels_argument
-@_dry_run_option
+@dry_run_option
 @yes_option
 @json_option
 @broker_options
@@ -93,7 +90,7 @@ def upgrade(
 @features.command()
 @_levels_argument
 @click.option("--unsafe", is_flag=True, help="Lower a level even if metadata is lost.")
-@_dry_run_option
+@dry_run_option
 @yes_option
 @json_option
 @broker_options

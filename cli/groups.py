@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option, yes_option
+from odradek.cli.arguments import Name, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
-from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.completion import complete_groups
 from odradek.cli.positions import (
     BEGINNING,
     END,
-    POSITION_HELP,
     Partition,
     Position,
-    PositionType,
+    move_options,
     print_moved,
     resolve,
 )
@@ -140,30 +139,12 @@ def delete(names: tuple[str, ...], yes: bool, as_json: bool, connection: Connect
 
 @groups.command("reset-offsets")
 @click.argument("name", metavar="GROUP", type=Name(), shell_complete=complete_groups)
-@click.option(
-    "--topic",
-    "names",
-    multiple=True,
-    required=True,
-    help="The topic whose offsets to move; may be repeated.",
-    type=Name(),
-    shell_complete=complete_topics,
-)
-@partitions_option("Move")
-@click.option(
-    "--to",
-    "position",
-    type=PositionType(),
-    required=True,
-    metavar="POSITION",
-    help=POSITION_HELP,
-)
-@click.option("--dry-run", is_flag=True, help="Show the new offsets, but change nothing.")
+@move_options("The topic whose offsets to move")
 @json_option
 @broker_options
 def reset_offsets(
     name: str,
-    names: tuple[str, ...],
+    topics: tuple[str, ...],
     numbers: tuple[int, ...],
     position: Position,
     dry_run: bool,
@@ -179,7 +160,7 @@ def reset_offsets(
     """
     admin = connection.admin()
     chosen = {
-        topic: admin.require_partitions(topic, numbers) for topic in dict.fromkeys(names)
+        topic: admin.require_partitions(topic, numbers) for topic in dict.fromkeys(topics)
     }
     _with_coordinator(admin, name)
     before = _committed(admin, name)

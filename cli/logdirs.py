@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, broker_option, partitions_option
+from odradek.cli.arguments import Name, broker_option, partitions_option, topics_option
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.refusals import Act, AnswerError, CommandError, check, explain
@@ -28,14 +28,7 @@ def logdirs() -> None:
 
 
 @logdirs.command()
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    help="Show only the replicas of this topic; may be repeated.",
-    type=Name(),
-    shell_complete=complete_topics,
-)
+@topics_option("Show only the replicas of this topic")
 @broker_option("Show only the directories of this broker.")
 @json_option
 @broker_options

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from odradek.cli.answer import print_json
+from odradek.cli.arguments import partitions_option, topics_option
 from odradek.cli.client import REQUEST_TIMEOUT_S
 from odradek.cli.refusals import Act, CommandError
 from odradek.dataclass import dataclass
@@ -19,13 +20,11 @@ from odradek.dataclass import dataclass
 if TYPE_CHECKING:
     from odradek.cli.client import Admin
 
+F = TypeVar("F", bound=Callable[..., None])
+
 Partition = tuple[str, int]
 _FORMS = (
     "beginning, end, an offset (42), the last few (-10), a time (@2026-11-22T10:00:00Z, @MS)"
-)
-POSITION_HELP = (
-    "beginning, end, an offset (42), before the last few of each partition (-10), or a time "
-    "(@2026-11-22T10:00:00Z, @MILLISECONDS)."
 )
 _BETWEEN_LEADERS = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 # Longer than an election takes; a partition whose brokers are down is reported then.
@@ -83,6 +82,35 @@ class PositionType(click.ParamType[Position]):
         if at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
         return Position(Kind.TIMESTAMP, int(at.timestamp() * 1000))
+
+
+def move_options(help: str) -> Callable[[F], F]:
+    """Return the options of a command that moves a group's offsets; `help` is about its topics.
+
+    The command gets `topics`, `numbers` of partitions, `position` and `dry_run`.
+    """
+
+    def add(command: F) -> F:
+        for option in (
+            click.option(
+                "--dry-run", is_flag=True, help="Show the new offsets, but change nothing."
+            ),
+            click.option(
+                "--to",
+                "position",
+                type=PositionType(),
+                required=True,
+                metavar="POSITION",
+                help="beginning, end, an offset (42), before the last few of each partition "
+                "(-10), or a time (@2026-11-22T10:00:00Z, @MILLISECONDS).",
+            ),
+            partitions_option("Move"),
+            topics_option(help, required=True),
+        ):
+            command = option(command)
+        return command
+
+    return add
 
 
 def resolve(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, Pair, yes_option
+from odradek.cli.arguments import Name, Pair, dry_run_option, yes_option
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.refusals import Act, CommandError, check, did_you_mean
 from odradek.config.printable import printable
@@ -129,7 +129,7 @@ def list_quotas(entity: Entity, as_json: bool, connection: Connection) -> None:
 @quotas.command("set")
 @click.argument("wanted", nargs=-1, required=True, metavar="QUOTA=VALUE...", type=_Quota())
 @_entity_options
-@click.option("--dry-run", is_flag=True, help="Show the effect, but change nothing.")
+@dry_run_option
 @json_option
 @broker_options
 def set_quotas(
@@ -158,7 +158,7 @@ def set_quotas(
 @quotas.command()
 @click.argument("keys", nargs=-1, metavar="[QUOTA...]", type=_Key())
 @_entity_options
-@click.option("--dry-run", is_flag=True, help="Show the effect, but change nothing.")
+@dry_run_option
 @yes_option
 @json_option
 @broker_options

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option, yes_option
+from odradek.cli.arguments import Name, topics_option, yes_option
 from odradek.cli.client import Connection, broker_options, json_option
-from odradek.cli.completion import complete_share_groups, complete_topics
-from odradek.cli.positions import (
-    POSITION_HELP,
-    Position,
-    PositionType,
-    print_moved,
-    resolve,
-)
+from odradek.cli.completion import complete_share_groups
+from odradek.cli.positions import Position, move_options, print_moved, resolve
 from odradek.cli.words import count, state_name, state_text
 from odradek.config.printable import printable
 
@@ -35,18 +29,6 @@ _groups_argument = click.argument(
     type=Name(),
     shell_complete=complete_share_groups,
 )
-
-
-def _topics_option(help: str) -> Callable[..., Any]:
-    return click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        required=True,
-        help=f"{help}; may be repeated.",
-        type=Name(),
-        shell_complete=complete_topics,
-    )
 
 
 @click.group("share-groups")
@@ -100,17 +82,7 @@ def describe(names: tuple[str, ...], as_json: bool, connection: Connection) -> N
 
 @share_groups.command("reset-offsets")
 @_group_argument
-@_topics_option("The topic whose start offsets to move")
-@partitions_option("Move")
-@click.option(
-    "--to",
-    "position",
-    type=PositionType(),
-    required=True,
-    metavar="POSITION",
-    help=POSITION_HELP,
-)
-@click.option("--dry-run", is_flag=True, help="Show the new offsets, but change nothing.")
+@move_options("The topic whose start offsets to move")
 @json_option
 @broker_options
 def reset_offsets(
@@ -148,7 +120,7 @@ def reset_offsets(
 
 @share_groups.command("delete-offsets")
 @_group_argument
-@_topics_option("The topic that the group forgets")
+@topics_option("The topic that the group forgets", required=True)
 @yes_option
 @json_option
 @broker_options

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from odradek.cli.answer import print_json
-from odradek.cli.arguments import Name, partitions_option, yes_option
+from odradek.cli.arguments import Name, dry_run_option, partitions_option, yes_option
 from odradek.cli.client import REQUEST_TIMEOUT_S, Admin, Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
 from odradek.cli.positions import BEGINNING, Partition, Position, PositionType, resolve
@@ -35,7 +35,7 @@ def records() -> None:
     help="The first position that stays: an offset (42), a time (@2026-11-22T10:00:00Z), end, or "
     "the last few records (-10).",
 )
-@click.option("--dry-run", is_flag=True, help="Show the effect, but change nothing.")
+@dry_run_option
 @yes_option
 @json_option
 @broker_options

@@ -67,3 +67,12 @@ class Commands:
         environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "odradek.cli.main", *arguments]
         return subprocess.Popen(command, env=environment, cwd=ROOT, **kwargs)
+
+
+def filled(commands: Commands, prefix: str) -> str:
+    """Create a topic of two partitions with five records each; return its name."""
+    name = fresh(prefix)
+    commands.shown("topics", "create", name, "--partitions", "2")
+    lines = "".join(f'{{"partition": {at % 2}, "value": "{at}"}}\n' for at in range(10))
+    commands.shown("produce", name, "--format", "json", text=lines)
+    return name

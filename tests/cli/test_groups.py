@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from tests.cli.commands import Commands, fresh
+from tests.cli.commands import Commands, filled, fresh
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
@@ -19,11 +19,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def topic(commands: Commands) -> str:
-    name = fresh("prices")
-    commands.shown("topics", "create", name, "--partitions", "2")
-    lines = "".join(f'{{"partition": {at % 2}, "value": "{at}"}}\n' for at in range(10))
-    commands.shown("produce", name, "--format", "json", text=lines)
-    return name
+    return filled(commands, "prices")
 
 
 @contextmanager
