@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from bench.processes import free_port
 from tests.page.conftest import IDLE, Service
@@ -249,6 +249,36 @@ def test_everybody_can_use_actions(service: Service, unlocked: Page, width: int)
         expect_usable(page, path)
     page.get_by_role("button", name="Empty").click()
     expect_usable(page, "a form")
+
+
+@pytest.mark.parametrize("service", [SECURED], indirect=True)
+def test_a_late_refusal_of_no_token_does_not_discard_the_token_that_was_entered_meanwhile(
+    service: Service, page: Page
+) -> None:
+    held: list[Route] = []
+    page.route("**/api/events", lambda route: held.append(route), times=1)
+    with page.expect_request("**/api/events"):
+        page.goto("/#/topics")
+    page.get_by_role("button", name="Unlock actions").click()
+    unlock(page, service.token)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    with page.expect_response("**/api/events"):
+        held[0].continue_()
+    expect_live(page, "Topics")
+    expect(page.get_by_role("button", name="Lock actions")).to_be_visible()
+
+
+@pytest.mark.parametrize("service", [SECURED], indirect=True)
+def test_a_page_that_needs_a_token_stays_as_it_is_until_there_is_one(
+    service: Service, page: Page
+) -> None:
+    page.goto("/#/topics")
+    button = page.get_by_role("button", name="Enter a token")
+    button.focus()
+    for _ in range(2):  # it asks again by itself
+        with page.expect_response("**/api/events"):
+            pass
+    expect(button).to_be_focused()
 
 
 def test_records_are_found_by_key_offset_and_time_and_followed(

@@ -20,30 +20,34 @@ function address(path, query) {
   return text ? `${path}?${text}` : path;
 }
 
-async function answer(response, isRead = true) {
-  const body = await response.json().catch(() => ({}));
-  // A wrong token that is sent again and again counts as guessing.
-  if (response.status === 401 && isRead) keepToken(null);
-  if (!response.ok) throw Object.assign(new Error(body.error ?? response.statusText), { status: response.status });
-  return body;
+/** Send a request with the token, and resolve to its response; throw an error that says why not. */
+async function ask(path, options = {}) {
+  const sent = token();
+  const headers = { ...(sent && { Authorization: `Bearer ${sent}` }), ...options.headers };
+  const response = await fetch(path, { ...options, headers });
+  if (response.ok) return response;
+  // A wrong token that is sent again and again counts as guessing. A token that was entered
+  // meanwhile is another one.
+  if (response.status === 401 && !options.method && token() === sent) keepToken(null);
+  throw Object.assign(new Error((await body(response)).error ?? response.statusText), { status: response.status });
 }
 
-function shown() {
-  return token() ? { Authorization: `Bearer ${token()}` } : {};
+async function body(response) {
+  return response.json().catch(() => ({}));
 }
 
 export async function get(path, query = {}) {
-  return answer(await fetch(address(path, query), { headers: shown() }));
+  return body(await ask(address(path, query)));
 }
 
 export async function post(path, query = {}) {
-  return answer(await fetch(address(path, query), { method: "POST", headers: shown() }), false);
+  return body(await ask(address(path, query), { method: "POST" }));
 }
 
 /** Send a JSON object for an action. */
-export async function send(path, body) {
-  const headers = { ...shown(), "Content-Type": "application/json" };
-  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }), false);
+export async function send(path, object) {
+  const headers = { "Content-Type": "application/json" };
+  return body(await ask(path, { method: "POST", headers, body: JSON.stringify(object) }));
 }
 
 /**
@@ -52,8 +56,7 @@ export async function send(path, body) {
  * EventSource would be simpler, but cannot send a token.
  */
 export async function listen(path, opened, received) {
-  const response = await fetch(path, { headers: shown() });
-  if (!response.ok) await answer(response);
+  const response = await ask(path);
   opened();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";

@@ -1,6 +1,6 @@
 // Finds the view for the address, and passes the broker's events to it.
 
-import { listen } from "./api.js";
+import { listen, token } from "./api.js";
 import { fill, h } from "./dom.js";
 import { askToken, showLink, showProblems, showToken, startShell } from "./shell.js";
 import { access } from "./access.js";
@@ -19,6 +19,8 @@ const PAGES = { "": "overview", topic: "topics", group: "groups" };
 const main = document.getElementById("main");
 let view = null;
 let turn = 0;
+// Whether the view of the address could not be shown.
+let hasFailed = false;
 
 /** Show the view of the address; `#/topic/prices/records` is topic("prices", "records"). */
 async function route() {
@@ -27,6 +29,7 @@ async function route() {
   const mine = ++turn;
   view?.close?.();
   view = null;
+  hasFailed = false;
   for (const link of document.querySelectorAll("nav a[data-page]")) {
     const isHere = link.dataset.page === (PAGES[name] ?? name);
     if (isHere) link.setAttribute("aria-current", "page");
@@ -39,6 +42,7 @@ async function route() {
     main.replaceChildren(...made.elements);
   } catch (error) {
     if (mine !== turn) return;
+    hasFailed = true;
     main.replaceChildren(...failure(error));
   }
   const title = main.querySelector("h1");
@@ -51,35 +55,47 @@ async function route() {
 
 /** Listen to events, and again when the connection is lost: then everything may have changed. */
 async function follow() {
-  try {
-    await listen("/api/events", () => {
-      showLink("live");
-      view?.refresh?.();
-    }, (name, data) => {
-      if (name === "cleaner") view?.refresh?.();
-      if (name !== "tick") return;
-      showProblems(data.problems);
-      document.querySelector('nav a[data-page="cluster"]').hidden = !data.has_catalog;
-      if (!document.hidden) view?.tick?.(data);
-    });
-  } catch (error) {
-    // Without the right to describe the cluster there are no events: the views ask by themselves.
-    if (error.status === 403) {
-      showLink("quiet");
-      const ticking = setInterval(() => !document.hidden && view?.tick?.(null), TICK_MS);
-      addEventListener("token", () => {
-        clearInterval(ticking);
-        follow();
-      }, { once: true });
-      return;
+  for (;;) {
+    const known = token();
+    let isQuiet = false;
+    try {
+      await listen("/api/events", () => {
+        showLink("live");
+        if (hasFailed) route();
+        else view?.refresh?.();
+      }, (name, data) => {
+        if (name === "cleaner") view?.refresh?.();
+        if (name !== "tick") return;
+        showProblems(data.problems);
+        document.querySelector('nav a[data-page="cluster"]').hidden = !data.has_catalog;
+        if (!document.hidden) view?.tick?.(data);
+      });
+    } catch (error) {
+      isQuiet = error.status === 403;
     }
+    showLink(isQuiet ? "quiet" : "lost");
+    showToken();
+    // The token may have come while the broker refused the one before.
+    if (token() === known || token() === null) await (isQuiet ? tickQuietly() : anotherToken(RETRY_MS));
   }
-  showLink("lost");
-  const again = setTimeout(() => dispatchEvent(new Event("token")), RETRY_MS);
-  addEventListener("token", () => {
-    clearTimeout(again);
-    follow();
-  }, { once: true });
+}
+
+/** Let the view ask by itself until there is another token: without the right to describe the cluster there are no events. */
+async function tickQuietly() {
+  const ticking = setInterval(() => !document.hidden && view?.tick?.(null), TICK_MS);
+  await anotherToken();
+  clearInterval(ticking);
+}
+
+/** Resolve once a token was entered, or after a time. */
+function anotherToken(timeoutMs) {
+  return new Promise((resolve) => {
+    const timer = timeoutMs && setTimeout(resolve, timeoutMs);
+    addEventListener("token", () => {
+      clearTimeout(timer);
+      resolve();
+    }, { once: true });
+  });
 }
 
 /** Show why a view cannot be shown; where it needs a token, ask for it. */
