@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -65,12 +65,12 @@ class Topics:
         """Create a topic, and wait until clients see it."""
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(PATIENCE_S)
-        wait_until(partial(self._has, name, partitions), f"{name} is there")
+        wait_until(partial(self._leads, name, partitions), f"{name} is there")
 
     def extend(self, name: str, partitions: int) -> None:
         """Add partitions to a topic, up to a number."""
         self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_S)
-        wait_until(partial(self._has, name, partitions), f"{name} has {partitions} partitions")
+        wait_until(partial(self._leads, name, partitions), f"{name} has {partitions} partitions")
         # The old ones would learn of them minutes later.
         self._producers = {codec: self._producer(codec) for codec in CODECS}
 
@@ -149,6 +149,17 @@ class Topics:
     def _has(self, name: str, partitions: int) -> bool:
         topic = self._admin.list_topics(timeout=PATIENCE_S).topics.get(name)
         return topic is not None and len(topic.partitions) >= partitions
+
+    def _leads(self, name: str, partitions: int) -> bool:
+        """Return whether the broker serves a topic's partitions.
+
+        Clients may see them a little earlier. A batch that is refused then is sent again record by
+        record, and in another order.
+        """
+        try:
+            return self._has(name, partitions) and len(self.ends(name)[name]) >= partitions
+        except KafkaException:
+            return False
 
     def _producer(self, codec: str, **settings: object) -> Producer:
         return Producer(
