@@ -28,10 +28,13 @@ SLEEPS_MAX = 8
 MAY_IMPORT = {
     "protocol": {"protocol"},
     "config": {"config"},
+    "schemas": {"schemas"},
     "storage": {"storage", "protocol", "config"},
     "cleaner": {"cleaner", "storage", "protocol", "config"},
-    "broker": {"broker", "cleaner", "storage", "protocol", "config"},
-    "cli": {"cli", "broker", "cleaner", "storage", "protocol", "config", "pipeline"},
+    "broker": {"broker", "cleaner", "storage", "schemas", "protocol", "config"},
+    "cli": {
+        "cli", "broker", "cleaner", "storage", "schemas", "protocol", "config", "pipeline"
+    },
     "pipeline": {"pipeline", "protocol", "config", "storage", "cleaner", "broker"},
     "testing": {"testing", "cli"},
 }
