@@ -10,12 +10,13 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/odradek
 ENV PATH=/opt/odradek/bin:$PATH
-COPY requirements-build.lock requirements.lock ./
-RUN pip install --require-hashes -r requirements-build.lock -r requirements.lock
+COPY requirements-build.lock requirements-console.lock ./
+RUN pip install --require-hashes -r requirements-build.lock -r requirements-console.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY config config
 COPY storage storage
+COPY schemas schemas
 COPY cleaner cleaner
 COPY broker broker
 COPY cli cli

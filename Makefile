@@ -147,7 +147,8 @@ kerberos: $(READY_DEV)
 lock: $(READY_DEV)
 	$(COMPILE) --all-build-deps --only-build-deps -o requirements-build.lock pyproject.toml
 	$(COMPILE) -o requirements.lock pyproject.toml
-	$(COMPILE) --extra dev -o requirements-dev.lock pyproject.toml
+	$(COMPILE) --extra console -o requirements-console.lock pyproject.toml
+	$(COMPILE) --extra console --extra dev -o requirements-dev.lock pyproject.toml
 	$(COMPILE) --extra fuzz -o requirements-fuzz.lock pyproject.toml
 	$(COMPILE) --extra kerberos -o requirements-kerberos.lock pyproject.toml
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml

@@ -1,14 +1,16 @@
-"""Options of the HTTP listener other than its address: tokens, host names, TLS, connections."""
+"""Options of HTTP other than the listener's address: tokens, hosts, TLS, connections, schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from odradek.config.errors import ConfigError
 from odradek.config.option import option, options
 from odradek.config.values import Validator, Value, at_least, int32, password, words
 
 _CERTIFICATE = "odradek.http.tls.certificate"
+_REGISTRY_USER = "odradek.schema.registry.basic.auth.user.info"
 _KEY = "odradek.http.tls.key"
 # broker/web/guesses.py has the arithmetic.
 _TOKEN_LENGTH_MIN = 8
@@ -23,6 +25,20 @@ def _check_token(name: str, value: Value) -> None:
         )
 
 
+def _check_registry(name: str, value: Value) -> None:
+    try:
+        parts = urlsplit(str(value))
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address or "@" in str(value):  # the text of the error must not have a password
+        raise ConfigError(
+            f"Invalid value for configuration {name}: it must be http://HOST:PORT or "
+            f"https://HOST:PORT; {_REGISTRY_USER} has the user and the password"
+        )
+
+
+REGISTRY = Validator("an address that begins with http:// or https://", _check_registry)
 TOKEN = Validator(f"at least {_TOKEN_LENGTH_MIN} characters", _check_token)
 
 
@@ -69,6 +85,21 @@ class HttpConfig:
         valid=at_least(2),
         doc="How many connections the HTTP listener may have at a time, each worker's part of it "
         "with `--workers`; one address may have half of them. Each further one is closed at once.",
+    )
+
+    odradek_schema_registry_url: str | None = option(
+        "odradek.schema.registry.url",
+        default=None,
+        valid=REGISTRY,
+        doc="The address of a schema registry that has Confluent's API, such as "
+        "http://registry:8081. With it the page shows keys and values of Avro, Protobuf and JSON "
+        "Schema by their schemas, and filters use their fields. It needs the extra `console`: "
+        "pip install odradek[console].",
+    )
+    odradek_schema_registry_basic_auth_user_info: password | None = option(
+        "odradek.schema.registry.basic.auth.user.info",
+        default=None,
+        doc="The user and password for the schema registry: USER:PASSWORD.",
     )
 
     @property

@@ -1,8 +1,8 @@
 """Avro: binary records to JSON, and back.
 
-The library in plain Python reads them: recursion in a record ends as an error there, where one in
-C would end the process. What JSON lacks becomes text: bytes as base64, decimals as numbers in text
-("1.50"), times in ISO 8601. A union's value is shown without its type.
+A library in plain Python reads them, so that data nested too deeply ends in an error: a library
+in C would end the process. Values that JSON lacks become text: bytes as base64, decimals as
+numbers in text ("1.50"), times in ISO 8601. A union's value is shown without its type.
 
 A few bytes must not become millions of values: an array may have 2**31 items that take no byte
 each, and records nested in records may double at each level. So a schema is refused in which a
@@ -56,7 +56,7 @@ class AvroCodec:
             found = as_json(self._reader.read(avro.io.BinaryDecoder(source)))
         except RecursionError as error:
             raise SchemaError("the data is nested too deeply") from error
-        except Exception as error:  # the library raises what it meets
+        except Exception as error:  # the library raises many kinds
             raise SchemaError(f"the data does not follow its schema: {error}") from error
         if source.tell() < len(data):
             left = len(data) - source.tell()
@@ -71,7 +71,7 @@ class AvroCodec:
             self._writer.write(datum, avro.io.BinaryEncoder(target))
         except SchemaError:
             raise
-        except Exception as error:  # the library raises what it meets
+        except Exception as error:  # the library raises many kinds
             reason = " ".join(str(error).split())
             raise SchemaError(f"the data does not follow the schema: {reason}") from error
         return target.getvalue()
@@ -103,7 +103,7 @@ class _Sizes:
             sizes = [self.check(field.type) for field in schema.fields]
             values = min(1 + sum(one for one, _ in sizes), _ENDLESS)
             return values, min(sum(one for _, one in sizes), _ENDLESS)
-        # These begin a type again after at least one byte.
+        # A type within one of these may hold it again: at least one byte lies between.
         if schema.type == "union":
             with_own = [self._later(one) for one in schema.schemas]
             return 1, 1 + min(with_own, default=0)
@@ -129,7 +129,7 @@ _SMALLEST = {"null": 0, "float": 4, "double": 8}
 
 
 def as_json(datum: object) -> object:
-    """Return what a reader returned, as data of JSON."""
+    """Return a datum of the library as data of JSON."""
     if isinstance(datum, dict):
         return {str(key): as_json(value) for key, value in datum.items()}
     if isinstance(datum, list):
@@ -141,12 +141,12 @@ def as_json(datum: object) -> object:
     if datum is None or isinstance(datum, bool | int | str):
         return datum
     if isinstance(datum, dt.datetime | dt.date | dt.time):
-        return datum.isoformat()
+        return datum.isoformat().replace("+00:00", "Z")
     return str(datum)  # Decimal, UUID
 
 
 def _datum(schema: Any, data: Any) -> object:
-    """Return data of JSON as a writer wants it; what does not fit stays, and is refused there."""
+    """Return data of JSON as a datum; the writer refuses data that does not fit."""
     kind = schema.type
     if kind == "union":
         return _in_union(schema, data)

@@ -1,7 +1,7 @@
 """Protobuf: messages to JSON, and back, by Protobuf's own mapping.
 
-A registry has the text of a .proto file. protoc of `grpcio-tools` compiles it, in a process of its
-own that may take ten seconds: its parser is not made for text of strangers.
+A registry has the text of a .proto file. The compiler of `grpcio-tools` reads it in a process of
+its own, for at most ten seconds: it is not made for the text of strangers.
 
     indexes     i32 count, then i32 indexes: the message within the file, and within messages;
                 both zigzag varints. A single 0 stands for the first message.
@@ -51,7 +51,7 @@ class ProtobufCodec:
             return json_format.MessageToDict(
                 message, preserving_proto_field_name=True, descriptor_pool=self._pool
             )
-        except Exception as error:  # the library raises what it meets
+        except Exception as error:  # the library raises many kinds
             raise SchemaError(f"the data does not follow its schema: {error}") from error
 
     def encode(self, data: object, name: str | None = None) -> bytes:
@@ -60,8 +60,8 @@ class ProtobufCodec:
         message = message_factory.GetMessageClass(self._message_at(indexes))()
         try:
             json_format.ParseDict(data, message, descriptor_pool=self._pool)
-            return write_indexes(indexes) + message.SerializeToString()
-        except Exception as error:  # the library raises what it meets
+            return write_indexes(indexes) + bytes(message.SerializeToString())
+        except Exception as error:  # the library raises many kinds
             raise SchemaError(f"the data does not follow the schema: {error}") from error
 
     def _message_at(self, indexes: Sequence[int]) -> Any:

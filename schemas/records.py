@@ -54,6 +54,13 @@ class Decoded:
     problem: str | None = None
 
 
+def undecoded(octets: bytes, problem: str) -> Decoded | None:
+    """Return a problem of a key or value, None when no schema's id is before it."""
+    if len(octets) < _HEAD.size or octets[0] != 0:
+        return None
+    return Decoded(_HEAD.unpack_from(octets)[1], None, None, problem)
+
+
 class Codecs:
     """The codecs of a registry's schemas; any thread may ask."""
 

@@ -164,7 +164,7 @@ def _bytes_of(response: HTTPResponse) -> bytes:
 def _message(error: urllib.error.HTTPError) -> str:
     """Return the message of an answer, else the text of its status."""
     try:
-        return str(json.loads(error.read(_ANSWER_BYTES_MAX))["message"])[:300]
+        return str(json.loads(error.read(_ANSWER_BYTES_MAX))["message"])[:300].rstrip(".")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(error.reason)
 

@@ -1,12 +1,14 @@
 """A topic's records over HTTP, the newest first: all of them, or the latest of each key.
 
-    GET /api/records?topic=T[&partition=P][&limit=N][&search=S or &key=K][&before=P:OFFSET,…]
+    GET /api/records?topic=T[&partition=P][&limit=N][&search=S or &key=K][&filter=F]
+                    [&before=P:OFFSET,…]
     GET /api/latest?topic=T[&partition=P][&limit=N][&search=S]
 
 `search` keeps records whose key (with /api/records: or value) contains the text, `key` those of
-one key. The bytes and records of one request are bounded; `before` in the answer is the place from
-which the next request continues. A latest record without a value means that the key was deleted.
-Keys, values and headers are cut to their beginnings (broker/web/octets.py).
+one key, `filter` those for which an expression holds (filters.py). The bytes and records of one
+request are bounded; `before` in the answer is the place from which the next request continues. A
+latest record without a value means that the key was deleted. Keys, values and headers are cut to
+their beginnings (octets.py), and shown by their schemas (decoding.py).
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from dataclasses import field
 from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
 from odradek.broker.process.warm_up import load_record_kernels
 from odradek.broker.topics.topic import Topic
 from odradek.broker.web.concurrency import ConcurrencyLimiter, is_gone
+from odradek.broker.web.decoding import DECODED_BYTES_MAX, Decoding
+from odradek.broker.web.filters import RecordFilter
 from odradek.broker.web.octets import as_text_or_hex, bounds, header_name, headers_left_out
-from odradek.broker.web.requests import Parameters, Problem, answer_from_thread, topic_of
+from odradek.broker.web.requests import Parameters, Problem, answer, topic_of
 from odradek.cleaner.errors import CleaningAborted
 from odradek.cleaner.passes.throttle import Pace
 from odradek.cleaner.proof.snapshot import Moment, hold, note_moment
@@ -39,13 +43,15 @@ from odradek.cleaner.reading.browse import (
     browse,
 )
 from odradek.cleaner.reading.excerpts import Excerpt
+from odradek.config.http import HttpConfig
 from odradek.dataclass import dataclass
 from odradek.storage.errors import StorageError
-from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.web.services import WebServices
+    from odradek.schemas.records import Codecs
 
+T = TypeVar("T")
 Json = dict[str, object]
 
 RECORDS_DEFAULT, RECORDS_MAX = 50, 1000
@@ -55,6 +61,8 @@ RECORDS_DEFAULT, RECORDS_MAX = 50, 1000
 READ_BYTES_MAX = 64 << 20
 UNPACKED_BYTES_MAX = 256 << 20
 DECODED_MAX = 200_000
+# A filter reads each record as JSON, and evaluates an expression.
+FILTERED_MAX, FILTERED_BYTES_MAX = 20_000, 8 << 20
 # Once a request has exceeded its bounds by this factor, it reads no further partition.
 _SHARES_MAX = 4
 # The bytes of all records in an answer: JSON may take six times as much.
@@ -74,12 +82,35 @@ class Asked:
     key: bytes | None
     before: Mapping[int, int]  # by partition: only records below this offset
     is_latest: bool
+    filter: str | None
 
-    def newest(self) -> Newest:
+    def newest(self, partition: int, chosen: RecordFilter | None) -> Newest:
         """Return a collector that chooses the records of one partition."""
+        passes = None if chosen is None else partial(chosen.passes, partition)
         if self.key is not None:
-            return OfKey(self.key)
-        return LatestOnly(self.search) if self.is_latest else Matching(self.search)
+            return OfKey(self.key, passes)
+        return LatestOnly(self.search) if self.is_latest else Matching(self.search, passes)
+
+    def limits(self) -> Limits:
+        """Return the limits of one partition, which has an equal share."""
+        share = len(self.partitions)
+        return Limits(
+            records_max=self.limit,
+            found_bytes_max=SHOWN_BYTES_MAX,
+            read_bytes_max=READ_BYTES_MAX // share,
+            unpacked_bytes_max=self.unpacked_bytes_max // share,
+            decoded_max=self.decoded_max // share,
+        )
+
+    @property
+    def unpacked_bytes_max(self) -> int:
+        """The limit of decompressed bytes in all partitions."""
+        return UNPACKED_BYTES_MAX if self.filter is None else FILTERED_BYTES_MAX
+
+    @property
+    def decoded_max(self) -> int:
+        """The limit of records that are read, in all partitions."""
+        return DECODED_MAX if self.filter is None else FILTERED_MAX
 
 
 @dataclass(slots=True)
@@ -89,7 +120,7 @@ class Page:
     They are ordered by time, but within a partition by offset, whatever its timestamps are.
     """
 
-    limit: int
+    asked: Asked
     shown: list[tuple[int, Excerpt]] = field(default_factory=list)  # by partition
     before: dict[int, int] = field(default_factory=dict)
     read_bytes: int = 0
@@ -112,7 +143,7 @@ class Page:
             )
         )
         sizes = (record.size_bytes for _, record in records)
-        self.shown = records[: count_shown(sizes, self.limit)]
+        self.shown = records[: count_shown(sizes, self.asked.limit)]
         for number, record in records[len(self.shown) :]:
             self.before[number] = max(self.before.get(number, 0), record.offset + 1)
 
@@ -124,8 +155,8 @@ class Page:
     def is_full(self) -> bool:
         """Whether the request reads no further partition."""
         return (
-            self.unpacked_bytes >= _SHARES_MAX * UNPACKED_BYTES_MAX
-            or self.decoded >= _SHARES_MAX * DECODED_MAX
+            self.unpacked_bytes >= _SHARES_MAX * self.asked.unpacked_bytes_max
+            or self.decoded >= _SHARES_MAX * self.asked.decoded_max
         )
 
 
@@ -154,6 +185,7 @@ class RecordRoutes:
 
     def __init__(self, broker: WebServices, reads: ConcurrencyLimiter) -> None:
         self._broker, self._reads = broker, reads
+        self._codecs = _codecs_of(broker.configs.of(HttpConfig))
         self._paces: set[Pace] = set()
         self._is_stopping = False
 
@@ -173,7 +205,9 @@ class RecordRoutes:
 
     def _asked(self, request: web.Request, *, is_latest: bool) -> Asked:
         known = ["topic", "partition", "limit", "search"]
-        parameters = Parameters(request, known if is_latest else [*known, "key", "before"])
+        if not is_latest:
+            known += ["key", "before", "filter"]
+        parameters = Parameters(request, known)
         topic, numbers = topic_of(self._broker, parameters)
         limit = parameters.number("limit")
         limit = RECORDS_DEFAULT if limit is None else limit
@@ -184,59 +218,85 @@ class RecordRoutes:
             raise Problem(400, "give key or search, not both")
         before = _before(parameters.text("before") if not is_latest else None)
         partitions = tuple(one for one in numbers if not before or one in before)
-        return Asked(topic, partitions, limit, search, key, before, is_latest)
+        chosen = (parameters.text("filter") or None) if not is_latest else None
+        return Asked(topic, partitions, limit, search, key, before, is_latest, chosen)
 
     async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        page, problems = Page(asked.limit), dict[int, str]()
+        page, problems = Page(asked), dict[int, str]()
         async with self._reads.turn(request) as turn:
+            chosen = await self._filter(request, asked)
             for number in asked.partitions:
                 if self._is_stopping or is_gone(request):
                     break
                 try:
-                    await self._look(request, asked, number, page)
+                    await self._look(request, number, page, chosen)
                 except (StorageError, CleaningAborted) as error:
                     problems[number] = str(error)
-            answer = await answer_from_thread(lambda: _as_json(asked, page, problems))
-            return await turn.send(request, answer)
+            body = partial(_as_json, page, problems, chosen, self._codecs)
+            response = await self._run(request, lambda: answer(body()))
+            return await turn.send(request, response)
 
-    async def _look(self, request: web.Request, asked: Asked, number: int, page: Page) -> None:
-        log = asked.topic.log(number)
+    async def _filter(self, request: web.Request, asked: Asked) -> RecordFilter | None:
+        """Compile the filter, in a thread: its library is large."""
+        text = asked.filter
+        if text is None:
+            return None
+        return await self._run(request, lambda: RecordFilter(text, self._codecs))
+
+    async def _look(
+        self, request: web.Request, number: int, page: Page, chosen: RecordFilter | None
+    ) -> None:
+        log = page.asked.topic.log(number)
         assert log is not None
         if page.is_full:
-            page.pass_over(number, asked.before.get(number, log.last_stable_offset))
+            page.pass_over(number, page.asked.before.get(number, log.last_stable_offset))
             return
-        pace = Pace(lambda size_bytes: 0.0, threading.Event(), _is_closed(log))
-        work = partial(_add, page, asked, number, note_moment(log), pace)
+        pace = Pace(lambda size_bytes: 0.0, threading.Event(), lambda: log.is_closed)
+        newest = page.asked.newest(number, chosen)
+        work = partial(self._add, page, number, newest, note_moment(log), pace.before_io)
+        await self._run(request, work, pace)
+
+    async def _run(
+        self, request: web.Request, work: Callable[[], T], pace: Pace | None = None
+    ) -> T:
+        """Run work in a thread of this limit: a schema registry may take its time."""
+        pace = pace or Pace(lambda size_bytes: 0.0, threading.Event(), lambda: False)
         self._paces.add(pace)
         try:
-            await self._reads.run(request, pace, work)
+            return await self._reads.run(request, pace, work)
         finally:
             self._paces.discard(pace)
 
+    def _add(
+        self,
+        page: Page,
+        number: int,
+        newest: Newest,
+        moment: Moment,
+        before_io: Callable[[int], None],
+    ) -> None:
+        """Read a partition; in a thread."""
+        found = browse(
+            hold(moment),
+            before_offset=page.asked.before.get(number),
+            newest=newest,
+            limits=page.asked.limits(),
+            bounds=bounds(_VALUE_BYTES_MAX if self._codecs is None else DECODED_BYTES_MAX),
+            before_io=before_io,
+            load_kernels=load_record_kernels,
+        )
+        page.add(number, found)
 
-def _is_closed(log: Log) -> Callable[[], bool]:
-    return lambda: log.is_closed
 
+def _codecs_of(config: HttpConfig) -> Codecs | None:
+    """Return the codecs of the schema registry, None without one."""
+    url = config.odradek_schema_registry_url
+    if url is None:
+        return None
+    from odradek.schemas.records import Codecs
+    from odradek.schemas.registry import Registry
 
-def _add(page: Page, asked: Asked, number: int, moment: Moment, pace: Pace) -> None:
-    """Read a partition; in a thread."""
-    share = len(asked.partitions)
-    found = browse(
-        hold(moment),
-        before_offset=asked.before.get(number),
-        newest=asked.newest(),
-        limits=Limits(
-            records_max=asked.limit,
-            found_bytes_max=SHOWN_BYTES_MAX,
-            read_bytes_max=READ_BYTES_MAX // share,
-            unpacked_bytes_max=UNPACKED_BYTES_MAX // share,
-            decoded_max=DECODED_MAX // share,
-        ),
-        bounds=bounds(_VALUE_BYTES_MAX),
-        before_io=pace.before_io,
-        load_kernels=load_record_kernels,
-    )
-    page.add(number, found)
+    return Codecs(Registry(url, config.odradek_schema_registry_basic_auth_user_info))
 
 
 def _octets(text: str | None) -> bytes | None:
@@ -258,25 +318,35 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 
-def _as_json(asked: Asked, page: Page, problems: Mapping[int, str]) -> Json:
-    return {
-        "topic": asked.topic.name,
-        "records": [_record(number, one) for number, one in page.shown],
+def _as_json(
+    page: Page,
+    problems: Mapping[int, str],
+    chosen: RecordFilter | None,
+    codecs: Codecs | None,
+) -> Json:
+    decoding = Decoding(codecs)
+    shown: Json = {
+        "topic": page.asked.topic.name,
+        "records": [_record(number, one, decoding) for number, one in page.shown],
         "before": ",".join(f"{number}:{offset}" for number, offset in sorted(page.before.items())),
         "read_bytes": page.read_bytes,
+        "read_records": page.decoded,
         "problems": [
             {"partition": number, "because": because} for number, because in problems.items()
         ],
     }
+    if chosen is not None:
+        shown["filter"] = {"failed": chosen.failed, "because": chosen.first_failure}
+    return shown
 
 
-def _record(partition: int, record: Excerpt) -> Json:
+def _record(partition: int, record: Excerpt, decoding: Decoding) -> Json:
     return {
         "partition": partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
-        "key": as_text_or_hex(record.key),
-        "value": as_text_or_hex(record.value),
+        "key": decoding.shown(record.key),
+        "value": decoding.shown(record.value),
         "headers": [
             {**header_name(name), "value": as_text_or_hex(value)} for name, value in record.headers
         ],

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from itertools import islice
 from typing import Protocol
 
 from odradek.cleaner.proof.snapshot import HeldSegment, Snapshot
@@ -28,6 +29,9 @@ from odradek.storage.errors import StorageError
 from odradek.storage.scan import Batches
 
 _CHUNK_BYTES = 1 << 20
+# Whether a record is wanted.
+Passes = Callable[[RecordPlace], bool]
+
 # A block skipped because it lacks the searched bytes counts as this part of its records.
 _PASSED_OVER_PART = 8
 
@@ -71,22 +75,22 @@ class Newest(Protocol):
 class OfKey:
     """Selects the records of one key."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, passes: Passes | None = None) -> None:
         # A block without the key's bytes has no record of it.
-        self.search = key
+        self.search, self._passes = key, passes
 
     def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
         """Return the newest."""
         key = self.search
         found = (one for one in records if one.key_length == len(key) and one.key_holds(key))
-        return _newest_of(found, count_max)
+        return _newest_of(found, count_max, self._passes)
 
 
 class Matching:
     """Selects the records whose key or value contains some bytes; all of them with b""."""
 
-    def __init__(self, search: bytes = b"") -> None:
-        self.search = search
+    def __init__(self, search: bytes = b"", passes: Passes | None = None) -> None:
+        self.search, self._passes = search, passes
 
     def __call__(self, records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
         """Return the newest."""
@@ -95,11 +99,16 @@ class Matching:
             records = (
                 one for one in records if one.key_holds(search) or one.value_holds(search)
             )
-        return _newest_of(records, count_max)
+        return _newest_of(records, count_max, self._passes)
 
 
-def _newest_of(records: Iterable[RecordPlace], count_max: int) -> list[RecordPlace]:
-    return list(reversed(deque(records, count_max)))
+def _newest_of(
+    records: Iterable[RecordPlace], count_max: int, passes: Passes | None
+) -> list[RecordPlace]:
+    if passes is None:
+        return list(reversed(deque(records, count_max)))
+    # It may cost much: older records than those wanted are not asked about.
+    return list(islice(filter(passes, reversed(list(records))), count_max))
 
 
 class LatestOnly:

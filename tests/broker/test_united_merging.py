@@ -49,6 +49,7 @@ def page(*rows: Json, before: str = "", problems: Any = ()) -> Json:
         "records": list(rows),
         "before": before,
         "read_bytes": 10,
+        "read_records": 5,
         "problems": list(problems),
     }
 
@@ -68,6 +69,15 @@ def test_records_of_all_have_the_bytes_of_one_answer() -> None:
     merged = merged_records.records(Answers(pages))
     assert len(merged["records"]) == 4
     assert merged["before"] == "1:8,2:8"
+
+
+def test_failures_of_a_filter_are_added_up() -> None:
+    failed = {"failed": 2, "because": "partition 1 offset 3: it returns 4, not true or false"}
+    passed = {"failed": 0, "because": None}
+    pages = {1: page() | {"filter": passed}, 2: page() | {"filter": failed}}
+    merged = merged_records.records(Answers(pages))
+    assert merged["filter"] == failed and merged["read_records"] == 10
+    assert "filter" not in merged_records.records(Answers({1: page()}))
 
 
 def test_partitions_of_a_worker_that_is_away_are_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from collections.abc import Sequence
 from typing import Any
 
 from odradek.broker.counters.lag import lag_between
@@ -40,13 +41,21 @@ def records(answers: Answers) -> Json:
         for number, leader in answers.leaders.items()
         if leader in answers.absent
     ]
+    filters = [one["filter"] for one in answers.all if "filter" in one]
     return {
         "topic": answers.first["topic"],
         "records": shown,
         "before": ",".join(f"{number}:{offset}" for number, offset in sorted(before.items())),
         "read_bytes": answers.sum("read_bytes"),
+        "read_records": answers.sum("read_records"),
         "problems": by_partition([*answers.joined("problems"), *away]),
+        **({"filter": _filters(filters)} if filters else {}),
     }
+
+
+def _filters(parts: Sequence[Json]) -> Json:
+    reasons = (one["because"] for one in parts if one["because"] is not None)
+    return {"failed": sum(one["failed"] for one in parts), "because": next(reasons, None)}
 
 
 def _places(text: str) -> dict[int, int]:
