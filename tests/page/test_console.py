@@ -281,6 +281,47 @@ def test_a_page_that_needs_a_token_stays_as_it_is_until_there_is_one(
     expect(button).to_be_focused()
 
 
+def test_records_are_filtered_by_an_expression(service: Service, page: Page) -> None:
+    pytest.importorskip("cel_expr_python", reason="needs the extra console")
+    service.create("prices", cleanup_policy="delete")
+    values = [f'{{"at": {at}}}' if at % 4 else "text" for at in range(40)]
+    service.produce("prices", *((f"p{at % 2}", value) for at, value in enumerate(values)))
+    open_at(page, "topic/prices/records", "prices")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(40)
+    expression = page.get_by_role("textbox", name="Filter by an expression")
+    expression.fill('value.at > 30 && key == "p1"')
+    page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(5)
+    status = page.get_by_role("status").filter(has_text="shown")
+    expect(status).to_contain_text("5 shown")
+    expression.fill("value.at >")
+    page.get_by_role("button", name="Show").click()
+    wrong = page.get_by_role("status").filter(has_text="is not an expression")
+    expect(wrong).to_contain_text("at character 11")
+    expression.fill("value.at > 30")
+    page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(7)
+    expect(status).to_contain_text("The filter failed for 10 records, first for partition 0")
+
+
+def test_a_filter_goes_on_until_it_has_found_enough(service: Service, page: Page) -> None:
+    pytest.importorskip("cel_expr_python", reason="needs the extra console")
+    service.create("prices", cleanup_policy="delete")
+    service.produce("prices", *((f"p{at}", f'{{"at": {at}}}') for at in range(130)))
+
+    def ask_for_few(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("limit=50", "limit=7"))
+
+    page.route("**/api/records?*", ask_for_few)
+    open_at(page, "topic/prices/records", "prices")
+    page.get_by_role("textbox", name="Filter by an expression").fill("value.at % 2 == 0")
+    page.get_by_role("button", name="Show").click()
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_contain_text("p128")
+    expect(page.get_by_role("status").filter(has_text="shown")).to_contain_text("56 shown")
+
+
 def test_records_are_found_by_key_offset_and_time_and_followed(
     service: Service, page: Page
 ) -> None:
