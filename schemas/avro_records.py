@@ -16,7 +16,9 @@ import datetime as dt
 import io
 import json
 import math
+import threading
 import uuid
+import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -26,11 +28,15 @@ import avro.io
 import avro.name
 import avro.schema
 
-from odradek.schemas.errors import SchemaError
+from odradek.schemas.avro_reading import Decoder, Reader
+from odradek.schemas.errors import SchemaError, reason_of
 
 # How many values a type may have besides those of its bytes, and for each byte.
 _FREE_VALUES, _VALUES_PER_BYTE = 64, 8
+_VALUES_MAX = 1 << 16
 _ENDLESS = 1 << 40
+# Filters of warnings are of the whole process.
+_WARNINGS = threading.Lock()
 
 
 class AvroCodec:
@@ -38,33 +44,35 @@ class AvroCodec:
 
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
         """Parse a schema, after those that it refers to. Raises SchemaError."""
-        names = avro.name.Names()
         try:
-            for one in references.values():
-                avro.schema.make_avsc_object(json.loads(one), names)
-            self._schema = avro.schema.make_avsc_object(json.loads(text), names)
-        except (avro.errors.AvroException, ValueError, RecursionError) as error:
-            raise SchemaError(f"this is not a schema of Avro: {error}") from error
-        _Sizes().check(self._schema)
-        self._reader = avro.io.DatumReader(self._schema)
+            self._schema = _parsed(text, references)
+            _Sizes().check(self._schema)
+        except SchemaError:
+            raise
+        except Exception as error:  # of the library, of any kind
+            raise SchemaError(f"this is not a schema of Avro: {reason_of(error)}") from error
+        self._reader = Reader(self._schema)
         self._writer = avro.io.DatumWriter(self._schema)
 
     def decode(self, data: bytes) -> object:
         """Return a record's data as of JSON. Raises SchemaError."""
         source = io.BytesIO(data)
         try:
-            found = as_json(self._reader.read(avro.io.BinaryDecoder(source)))
+            found = as_json(self._reader.read(Decoder(source)))
         except RecursionError as error:
             raise SchemaError("the data is nested too deeply") from error
         except Exception as error:  # the library raises many kinds
-            raise SchemaError(f"the data does not follow its schema: {error}") from error
+            reason = reason_of(error)
+            raise SchemaError(f"the data does not follow its schema: {reason}") from error
         if source.tell() < len(data):
             left = len(data) - source.tell()
             raise SchemaError(f"the data does not follow its schema: {left} bytes are left")
         return found
 
-    def encode(self, data: object) -> bytes:
-        """Return data of JSON as a record. Raises SchemaError."""
+    def encode(self, data: object, name: str | None = None) -> bytes:
+        """Return data of JSON as a record; there are no names. Raises SchemaError."""
+        if name is not None:
+            raise SchemaError("the schema has no messages: it is not of Protobuf")
         target = io.BytesIO()
         try:
             datum = _datum(self._schema, data)
@@ -72,9 +80,19 @@ class AvroCodec:
         except SchemaError:
             raise
         except Exception as error:  # the library raises many kinds
-            reason = " ".join(str(error).split())
+            reason = reason_of(error)
             raise SchemaError(f"the data does not follow the schema: {reason}") from error
         return target.getvalue()
+
+
+def _parsed(text: str, references: Mapping[str, str]) -> Any:
+    names = avro.name.Names()
+    with _WARNINGS, warnings.catch_warnings():
+        # Of logical types that the library does not know: their data is shown as it is.
+        warnings.simplefilter("ignore", avro.errors.AvroWarning)
+        for one in references.values():
+            avro.schema.make_avsc_object(json.loads(one), names)
+        return avro.schema.make_avsc_object(json.loads(text), names)
 
 
 class _Sizes:
@@ -92,7 +110,7 @@ class _Sizes:
             # A record that holds itself, and not in a union or an array, has no end.
             self._known[name] = _ENDLESS, 0
         values, size_bytes = self._sizes(schema)
-        if values > _FREE_VALUES + _VALUES_PER_BYTE * size_bytes:
+        if values > min(_FREE_VALUES + _VALUES_PER_BYTE * size_bytes, _VALUES_MAX):
             raise SchemaError(f"the schema is refused: {name or schema.type} has too many values")
         if name is not None:
             self._known[name] = values, size_bytes
@@ -124,8 +142,11 @@ class _Sizes:
         return self.check(schema)[1]
 
 
+_FLOATS = frozenset(("float", "double"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
 _SMALLEST = {"null": 0, "float": 4, "double": 8}
+# Behind the point of a decimal that is written without an exponent.
+_DIGITS_MAX = 100
 
 
 def as_json(datum: object) -> object:
@@ -142,7 +163,9 @@ def as_json(datum: object) -> object:
         return datum
     if isinstance(datum, dt.datetime | dt.date | dt.time):
         return datum.isoformat().replace("+00:00", "Z")
-    return str(datum)  # Decimal, UUID
+    if isinstance(datum, Decimal) and datum.as_tuple().exponent >= -_DIGITS_MAX:
+        return f"{datum:f}"
+    return str(datum)
 
 
 def _datum(schema: Any, data: Any) -> object:
@@ -169,8 +192,9 @@ def _datum(schema: Any, data: Any) -> object:
 
 
 def _in_union(schema: Any, data: Any) -> object:
-    """Return data in the first type of a union that it fits."""
-    for one in schema.schemas:
+    """Return data in the first type of a union that it fits; an integer stays one if it can."""
+    is_integer = type(data) is int
+    for one in sorted(schema.schemas, key=lambda one: is_integer and one.type in _FLOATS):
         try:
             datum = _datum(one, data)
             if avro.io.validate(one, datum):
@@ -184,17 +208,70 @@ def _in_union(schema: Any, data: Any) -> object:
 def _default(record: Any, field: Any) -> object:
     if not field.has_default:
         raise SchemaError(f"{record.name} needs the field {field.name}")
-    kind = field.type.schemas[0] if field.type.type == "union" else field.type
-    if kind.type in ("bytes", "fixed") and isinstance(field.default, str):
-        return field.default.encode("latin-1")  # as the specification writes such defaults
-    return _datum(field.type, field.default)
+    return _of_default(field.type, field.default)
+
+
+def _of_default(schema: Any, value: Any) -> object:
+    """Return a default as a writer wants it; the specification writes bytes as Latin-1."""
+    kind = schema.type
+    if kind == "union":
+        for one in schema.schemas:
+            datum = _of_default(one, value)
+            if avro.io.validate(one, datum):
+                return datum
+    if kind in ("record", "error") and isinstance(value, dict):
+        return {
+            field.name: _of_default(field.type, value[field.name])
+            if field.name in value
+            else _default(schema, field)
+            for field in schema.fields
+        }
+    if kind == "array" and isinstance(value, list):
+        return [_of_default(schema.items, one) for one in value]
+    if kind == "map" and isinstance(value, dict):
+        return {key: _of_default(schema.values, one) for key, one in value.items()}
+    if kind in _FLOATS and type(value) is int:
+        return float(value)
+    target = io.BytesIO()
+    if kind in ("int", "long") and type(value) is int:
+        avro.io.BinaryEncoder(target).write_long(value)
+    elif kind == "bytes" and isinstance(value, str):
+        avro.io.BinaryEncoder(target).write_bytes(value.encode("latin-1"))
+    elif kind == "fixed" and isinstance(value, str):
+        target.write(value.encode("latin-1"))
+    else:
+        return value
+    target.seek(0)
+    return Reader(schema).read(Decoder(target))  # as a time or a decimal, where it is one
+
+
+def _decimal(schema: Any, text: str) -> Decimal:
+    """Return a decimal with the digits of its schema, none of which may be lost."""
+    found = Decimal(text)
+    precision, scale = schema.get_prop("precision"), schema.get_prop("scale")
+    if not found.is_finite():
+        raise SchemaError(f"{text} is no decimal")
+    if not found:
+        return Decimal((0, (0,), -scale))
+    sign, digits, exponent = found.as_tuple()
+    more = int(exponent) + scale
+    if more < 0 and any(digits[more:]):
+        raise SchemaError(f"{text} has more than {scale} digits behind the point")
+    if len(digits) + more > precision:
+        raise SchemaError(f"{text} has more than {precision} digits")
+    unscaled = (*digits, *(0,) * more) if more >= 0 else digits[:more]
+    return Decimal((sign, unscaled, -scale))
 
 
 def _leaf(schema: Any, data: Any) -> object:
     kind = getattr(schema, "logical_type", None) or schema.type
+    if isinstance(data, bool) and kind != "boolean":
+        raise SchemaError(f"{json.dumps(data)} is no {kind}")
+    if kind == "decimal" and not isinstance(data, str):
+        raise SchemaError('a decimal is written as a text: "1.50"')
     if isinstance(data, str):
         if kind == "decimal":
-            return Decimal(data)
+            return _decimal(schema, data)
         if kind in ("bytes", "fixed"):
             return base64.b64decode(data, validate=True)
         if kind == "date":
@@ -206,8 +283,8 @@ def _leaf(schema: Any, data: Any) -> object:
             return at if at.tzinfo else at.replace(tzinfo=dt.UTC)
         if kind == "uuid":
             return str(uuid.UUID(data))
-        if schema.type in ("float", "double") and data in ("nan", "inf", "-inf"):
+        if schema.type in _FLOATS and data in ("nan", "inf", "-inf"):
             return float(data)
-    if schema.type in ("float", "double") and type(data) is int:
+    if schema.type in _FLOATS and type(data) is int:
         return float(data)
     return data

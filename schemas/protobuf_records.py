@@ -12,6 +12,8 @@ The layout is of Confluent's KafkaProtobufSerializer (MessageIndexes).
 
 from __future__ import annotations
 
+import base64
+import re
 import subprocess  # nosec B404: protoc's arguments are names of this module
 import sys
 import tempfile
@@ -21,11 +23,16 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-from odradek.schemas.errors import SchemaError
+from odradek.schemas.errors import SchemaError, reason_of
 
 _COMPILE_S = 10.0
 _INDEXES_MAX = 64
 _FILE = "odradek_schema.proto"
+_IMPORTS = "odradek_imports.proto"
+# Of a file that another one imports: nothing that a string of Protobuf would end at.
+_PATH = re.compile(r"[\w.+@/ -]+")
+# As protoc names the place of a mistake.
+_MISTAKE = re.compile(r"^\S+\.proto:", re.M)
 
 
 class ProtobufCodec:
@@ -35,11 +42,11 @@ class ProtobufCodec:
         """Compile a schema, with the files that it imports. Raises SchemaError."""
         pool = descriptor_pool.DescriptorPool()
         try:
-            for file in _compiled({**references, _FILE: text}).file:
+            for file in _files({**references, _FILE: text}):
                 pool.Add(file)
             self._file = pool.FindFileByName(_FILE)
-        except (TypeError, KeyError) as error:
-            raise SchemaError(f"this is not a schema of Protobuf: {error}") from error
+        except (TypeError, KeyError, ValueError, OSError) as error:
+            raise SchemaError(f"this is not a schema of Protobuf: {reason_of(error)}") from error
         self._pool = pool
 
     def decode(self, data: bytes) -> object:
@@ -52,17 +59,22 @@ class ProtobufCodec:
                 message, preserving_proto_field_name=True, descriptor_pool=self._pool
             )
         except Exception as error:  # the library raises many kinds
-            raise SchemaError(f"the data does not follow its schema: {error}") from error
+            reason = reason_of(error)
+            raise SchemaError(f"the data does not follow its schema: {reason}") from error
 
     def encode(self, data: object, name: str | None = None) -> bytes:
         """Return data of JSON as the message of a name, else the first. Raises SchemaError."""
         indexes = (0,) if name is None else self._indexes_of(name)
+        if not isinstance(data, dict):
+            raise SchemaError("the data does not follow the schema: it is no JSON object")
         message = message_factory.GetMessageClass(self._message_at(indexes))()
         try:
             json_format.ParseDict(data, message, descriptor_pool=self._pool)
-            return write_indexes(indexes) + bytes(message.SerializeToString())
+            encoded: bytes = message.SerializeToString()
         except Exception as error:  # the library raises many kinds
-            raise SchemaError(f"the data does not follow the schema: {error}") from error
+            reason = reason_of(error)
+            raise SchemaError(f"the data does not follow the schema: {reason}") from error
+        return write_indexes(indexes) + encoded
 
     def _message_at(self, indexes: Sequence[int]) -> Any:
         found: Any = None
@@ -76,9 +88,11 @@ class ProtobufCodec:
     def _indexes_of(self, name: str) -> tuple[int, ...]:
         try:
             found = self._pool.FindMessageTypeByName(name)
-        except KeyError as error:
+        except KeyError:
+            found = None
+        if found is None or found.file.name != _FILE:
             known = ", ".join(one.full_name for one in self._messages_in(None))
-            raise SchemaError(f"the schema has no message {name}: it has {known}") from error
+            raise SchemaError(f"the schema has no message {name}: it has {known}")
         indexes: list[int] = []
         while found is not None:
             outer = found.containing_type
@@ -131,29 +145,74 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise SchemaError("the data does not name a message: it is too short")
 
 
-def _compiled(files: Mapping[str, str]) -> descriptor_pb2.FileDescriptorSet:
+def _files(texts: Mapping[str, str]) -> list[descriptor_pb2.FileDescriptorProto]:
+    """Return the files of a schema, each after those that it imports.
+
+    A text is that of a .proto file, or such a file's descriptor in base64: clients in Python
+    register descriptors, and some registries return them as they are.
+    """
+    described = {path: found for path, text in texts.items() if (found := _described(path, text))}
+    sources = {path: text for path, text in texts.items() if path not in described}
+    main = described.pop(_FILE, None)
+    if main is None:
+        return list(_compiled(sources, described, _FILE).file)
+    if not main.dependency:
+        return [main]
+    for path in main.dependency:
+        if not _PATH.fullmatch(path):
+            raise SchemaError(f"the schema refers to a file with an impossible name: {path}")
+    imports = "".join(f'import "{path}";\n' for path in main.dependency)
+    sources[_IMPORTS] = f'syntax = "proto3";\n{imports}'
+    return [*_compiled(sources, described, _IMPORTS).file, main]
+
+
+def _described(path: str, text: str) -> descriptor_pb2.FileDescriptorProto | None:
+    """Return the descriptor that a text is in base64, None when it is none."""
+    try:
+        found = descriptor_pb2.FileDescriptorProto.FromString(
+            base64.b64decode("".join(text.split()), validate=True)
+        )
+    except Exception:  # of the library, of any kind
+        return None
+    if not found.name:
+        return None  # the text of an empty file
+    found.name = path
+    return found
+
+
+def _compiled(
+    sources: Mapping[str, str],
+    described: Mapping[str, descriptor_pb2.FileDescriptorProto],
+    first: str,
+) -> descriptor_pb2.FileDescriptorSet:
+    """Compile a file, and those that it imports."""
     import grpc_tools
 
     bundled = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="odradek-schema-") as name:
-        folder = Path(name)
-        for path, text in files.items():
+        folder, kept = Path(name) / "sources", Path(name) / "described"
+        for path, text in sources.items():
             file = folder / _inside(path)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
+            file.write_text(text, encoding="utf-8")
+        found = descriptor_pb2.FileDescriptorSet(file=list(described.values()))
+        kept.write_bytes(found.SerializeToString())
+        target = Path(name) / "compiled"
         command = [
             sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{bundled}",
-            "--include_imports", f"--descriptor_set_out={folder / 'out'}", _FILE,
+            *([f"--descriptor_set_in={kept}"] if described else []),
+            "--include_imports", f"--descriptor_set_out={target}", first,
         ]  # fmt: skip
         try:
             done = subprocess.run(  # nosec B603: no shell, and no argument of a stranger
-                command, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_S
+                command, cwd=folder, capture_output=True, timeout=_COMPILE_S
             )
         except subprocess.TimeoutExpired as error:
             raise SchemaError(f"protoc takes more than {_COMPILE_S:g} s for the schema") from error
         if done.returncode:
-            raise SchemaError(f"this is not a schema of Protobuf: {_reason(done.stderr)}")
-        return descriptor_pb2.FileDescriptorSet.FromString((folder / "out").read_bytes())
+            reason = _reason(done.stderr.decode(errors="replace").replace(f"{folder}/", ""))
+            raise SchemaError(f"this is not a schema of Protobuf: {reason}")
+        return descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
 
 
 def _inside(path: str) -> PurePosixPath:
@@ -165,5 +224,7 @@ def _inside(path: str) -> PurePosixPath:
 
 
 def _reason(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith(_FILE)]
-    return (lines or text.splitlines() or ["protoc failed"])[0].removeprefix(f"{_FILE}:")[:300]
+    """Return the first mistake that protoc names."""
+    lines = [line for line in text.splitlines() if _MISTAKE.match(line)]
+    found = (lines or text.splitlines()[-1:] or ["protoc failed"])[0]
+    return found.removeprefix(f"{_FILE}:").strip()[:300]

@@ -11,13 +11,14 @@ The layout is of Confluent's wire format.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import threading
 from collections import OrderedDict
 from typing import Protocol
 
 from odradek.dataclass import dataclass
-from odradek.schemas.errors import SchemaError
+from odradek.schemas.errors import SchemaError, reason_of
 from odradek.schemas.registry import AVRO, JSON, LATEST, PROTOBUF, Registry, Schema
 
 _HEAD = struct.Struct(">bi")
@@ -31,6 +32,9 @@ class Codec(Protocol):
     def decode(self, data: bytes) -> object:
         """Return data as of JSON. Raises SchemaError."""
 
+    def encode(self, data: object, name: str | None = None) -> bytes:
+        """Return data of JSON as a record; `name` is of a message. Raises SchemaError."""
+
 
 class JsonCodec:
     """Data that is JSON: the schema does not say how it is written."""
@@ -38,10 +42,34 @@ class JsonCodec:
     def decode(self, data: bytes) -> object:
         """Return data as of JSON. Raises SchemaError."""
         try:
-            found: object = json.loads(data)
+            found: object = json.loads(
+                data.decode(), parse_constant=_no_number, parse_float=_number
+            )
         except (ValueError, RecursionError) as error:
-            raise SchemaError(f"the data is not JSON: {error}") from error
+            raise SchemaError(f"the data is not JSON: {reason_of(error)}") from error
         return found
+
+    def encode(self, data: object, name: str | None = None) -> bytes:
+        """Return data of JSON as JSON. Raises SchemaError."""
+        if name is not None:
+            raise SchemaError("the schema has no messages: it is not of Protobuf")
+        try:
+            text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            return text.encode()
+        except (ValueError, RecursionError) as error:
+            raise SchemaError(f"the data is not JSON: {reason_of(error)}") from error
+
+
+def _no_number(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _number(text: str) -> float:
+    """Return a number; raise ValueError for one that Python would print as Infinity."""
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text[:40]} is too large")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +112,7 @@ class Codecs:
 
     def encode(self, number: int, data: object, message: str | None = None) -> bytes:
         """Return data of JSON by a schema, `message` names one of Protobuf. Raises SchemaError."""
-        from odradek.schemas.avro_records import AvroCodec
-        from odradek.schemas.protobuf_records import ProtobufCodec
-
-        codec = self.of(number)[1]
-        if isinstance(codec, ProtobufCodec):
-            encoded = codec.encode(data, message)
-        elif message is not None:
-            raise SchemaError(f"schema {number} has no messages: it is not of Protobuf")
-        elif isinstance(codec, AvroCodec):
-            encoded = codec.encode(data)
-        else:
-            encoded = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-        return _HEAD.pack(0, number) + encoded
+        return _HEAD.pack(0, number) + self.of(number)[1].encode(data, message)
 
     def id_of(self, name: str) -> int:
         """Return the id of a schema: the id itself, or the latest of a subject.

@@ -63,12 +63,12 @@ class Registry:
     ) -> None:
         """Ask nothing yet. `user_info` is USER:PASSWORD.
 
-        Raises SchemaError for a URL that begins with neither http:// nor https://.
+        Raises SchemaError for a URL that begins with neither http:// nor https://, and for one
+        with a user, which messages would show.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SchemaError(f"{url} is not the address of a schema registry: http://HOST:PORT")
+        _check(url)
         self._url, self._now_s = url.rstrip("/"), now_s
+        self._opener = _opener()
         self._credentials = base64.b64encode((user_info or "").encode()).decode()
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Any] = OrderedDict()
@@ -119,8 +119,7 @@ class Registry:
         if self._credentials:  # not for the host of a redirect
             request.add_unredirected_header("Authorization", f"Basic {self._credentials}")
         try:
-            # The scheme is http or https, here and after redirects.
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # nosec B310
+            with self._opener.open(request, timeout=_TIMEOUT_S) as response:
                 text = _bytes_of(response)
         except urllib.error.HTTPError as error:
             with error:
@@ -145,10 +144,42 @@ class Registry:
         return self._failed("", f"the schema registry {self._url} answers {status}: {message}")
 
     def _failed(self, path: str, message: str) -> SchemaError:
+        message = " ".join(message.split())
         self._errors[path] = self._now_s() + _RETRY_S, message
         if len(self._errors) > _ERRORS_MAX:
             self._errors.popitem(last=False)
         return SchemaError(message)
+
+
+def _check(url: str) -> None:
+    """Raise SchemaError for a URL that no registry has."""
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_right = False
+    is_right = is_right and url.isascii() and url.isprintable() and " " not in url
+    if is_right and parts.username is not None:
+        raise SchemaError("the address of the schema registry has a user in it: name it apart")
+    if not is_right or parts.query or parts.fragment:
+        shown = "this" if "@" in url else url  # perhaps with a password
+        raise SchemaError(f"{shown} is not the address of a schema registry: http://HOST:PORT")
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Return an opener for http and https, also behind redirects; Python's own knows ftp."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.UnknownHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
+        opener.add_handler(handler())
+    return opener
 
 
 def _bytes_of(response: HTTPResponse) -> bytes:
@@ -164,8 +195,9 @@ def _bytes_of(response: HTTPResponse) -> bytes:
 def _message(error: urllib.error.HTTPError) -> str:
     """Return the message of an answer, else the text of its status."""
     try:
-        return str(json.loads(error.read(_ANSWER_BYTES_MAX))["message"])[:300].rstrip(".")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        answer: Any = error.fp
+        return str(json.loads(_bytes_of(answer))["message"])[:300].rstrip(".")
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
         return str(error.reason)
 
 
