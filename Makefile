@@ -9,6 +9,8 @@ READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
 KAFKA := .kafka/.ready
 S3 := .s3/versitygw
+REGISTRY := .registry/.ready
+APICURIO := io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all
 HELM := .helm/helm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
 # requirements-build.lock.
@@ -35,7 +37,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 kerberos helm clean docs site lock
+.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -46,12 +48,12 @@ cluster: $(READY)
 
 # Tools and tests look at the files at the same time, and the one that collects the tests compiles
 # them, so that no worker does.
-test: $(READY_DEV) $(READY_SPARK) kafka
+test: $(READY_DEV) $(READY_SPARK) kafka registry
 	@$(MAKE) --no-print-directory -j 2 look secure collect
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists; more examples of each property.
-test-all: $(READY_DEV) $(READY_SPARK) kafka
+test-all: $(READY_DEV) $(READY_SPARK) kafka registry
 	@$(MAKE) --no-print-directory -j 2 look secure
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) -m "not interop and not fuzz"
 
@@ -127,6 +129,15 @@ s3: $(S3)
 $(S3):
 	GOBIN=$(CURDIR)/.s3 go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
+# A schema registry for the tests, Apicurio's; without Java or Maven, they skip what asks one.
+registry:
+	@if [ -e $(REGISTRY) ]; then :; \
+	elif command -v java >/dev/null && command -v mvn >/dev/null; then \
+		mvn -q -B dependency:copy -Dartifact=$(APICURIO) -DoutputDirectory=$(CURDIR)/.registry && \
+		tar -xzf .registry/apicurio-registry-app-*.tar.gz -C .registry && \
+		rm .registry/apicurio-registry-app-*.tar.gz && touch $(REGISTRY); \
+	else echo "no java or mvn: what asks a schema registry is skipped"; fi
+
 docs: $(READY_DEV)
 	$(BIN)/python -m odradek.config.reference > docs/configs.md
 	$(BIN)/python -m odradek.config.without_effect docs/compatibility.md
@@ -160,7 +171,7 @@ $(HELM):
 	GOBIN=$(CURDIR)/.helm go install helm.sh/helm/v3/cmd/helm@v3.18.4
 
 clean:
-	rm -rf $(VENV) data .kafka .interop .s3 .helm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .s3 .registry .helm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -20,6 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
+from tests.support.registry import RunningRegistry, running_registry
 
 # `make test` (short) and `make test-all` (default) try the same examples each time, so that a
 # change is to blame when one fails. Others are tried by `make check` (quick), by `make fuzz`
@@ -47,7 +48,7 @@ LONGEST = ("spark", "kafka", "slow", "live")
 # The text of a file that starts brokers, servers, simulated clusters or other processes.
 LIVE = re.compile(
     r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
-    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|pyspark"
+    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|pyspark|RunningRegistry"
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
@@ -92,22 +93,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Give each file to one worker, and all files with a Spark session to the same one."""
+    """Give each file to one worker, and all files that share a process to the same one."""
     return ByJavaProcess(config, log) if config.option.dist == "loadfile" else None
 
 
 class ByJavaProcess(LoadFileScheduling):
-    """Keeps together the tests that share a process: Spark's takes 20 s to become fast."""
+    """Keeps together the tests that share a process of Java: it takes a while to become fast."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         is_in_pipeline = file.startswith("tests/pipeline/")
-        return "spark" if is_in_pipeline and _has_spark(ROOT / file) else file
+        if is_in_pipeline and _has(ROOT / file, "SparkSession"):
+            return "spark"
+        return "registry" if _has(ROOT / file, "RunningRegistry") else file
 
 
 @cache
-def _has_spark(file: Path) -> bool:
-    return "SparkSession" in file.read_text()
+def _has(file: Path, word: str) -> bool:
+    return word in file.read_text()
 
 
 @pytest.fixture
@@ -160,6 +163,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
     yield running
     running.stop()
     _check_log(running)
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    """One schema registry for all tests, each of which has subjects of its own."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
