@@ -79,12 +79,14 @@ _REFUSALS = (
 class Connection:
     """The brokers' addresses, and properties for clients; creates clients.
 
-    Keeps the last connection errors of its clients, for an error that needs a reason.
+    Keeps the last connection errors of its clients, for an error that needs a reason. `registry`
+    is the URL of the schema registry, None where there is none.
     """
 
     properties: Mapping[str, str]
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     reasons: list[str] = field(default_factory=list)
+    registry: str | None = None
 
     @property
     def address(self) -> str:
@@ -284,7 +286,8 @@ def broker_options(command: F) -> F:
         **kwargs: Any,
     ) -> None:
         place = find_place(bootstrap_servers, pairs, client_config)
-        command(*args, connection=Connection(place.properties), **kwargs)
+        connection = Connection(place.properties, registry=place.registry)
+        command(*args, connection=connection, **kwargs)
 
     return run  # type: ignore[return-value]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,10 @@ from odradek.cli.records import (
     write_value,
 )
 from odradek.cli.refusals import CommandError
+from odradek.cli.registry import Decoding, registry_option
+
+if TYPE_CHECKING:
+    from odradek.schemas.records import Codecs
 
 
 @click.command()
@@ -69,7 +73,11 @@ from odradek.cli.refusals import CommandError
     help="The text between key and value of --format key-value. [default: a tab]",
 )
 @click.option("--null-value", default="", metavar="TEXT", help="The text to print for null.")
-@click.option("--key", help="Print only records with this key; all records are read.")
+@click.option(
+    "--key",
+    help="Print only records with this key; all records are read. With --registry, the data of a "
+    "key counts, too.",
+)
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -78,6 +86,7 @@ from odradek.cli.refusals import CommandError
     help="Whether to leave out records of open and aborted transactions.",
 )
 @broker_options
+@registry_option
 def consume(
     topic: str,
     start: Position | None,
@@ -91,12 +100,13 @@ def consume(
     key: str | None,
     isolation: str,
     connection: Connection,
+    codecs: Codecs | None,
     **text: str,
 ) -> None:
     """Print the records of a topic.
 
     It runs until it is interrupted (exit status 130), unless --to or --count is given. Bytes
-    are printed unchanged.
+    are printed unchanged, unless --registry has the schema of a key or value.
 
     Example: odradek consume prices --to end
     """
@@ -119,6 +129,7 @@ def consume(
         where["starts"] = resolve(admin, chosen, start or BEGINNING, is_committed=is_committed)
         if stop is not None:
             where["stops"] = resolve(admin, chosen, stop, is_committed=is_committed)
+    decoding = None if codecs is None else Decoding(codecs)
     reading = Reading(
         topic=topic,
         isolation=isolation,
@@ -126,10 +137,10 @@ def consume(
         begins_at_end=start is not None and start.kind is Kind.END,
         stops_at_end=stop is not None,
         count_max=count_max,
-        key=None if key is None else key.encode(),
+        has_key=None if key is None else _is_key(key, decoding),
         **where,
     )
-    read(connection, reading, write, sys.stdout.buffer)
+    read(connection, reading, _decoded(write, decoding), sys.stdout.buffer)
 
 
 def _require_group_options(
@@ -144,6 +155,17 @@ def _require_group_options(
         )
     if stop not in (None, END):
         raise click.UsageError("--to must be end with --group")
+
+
+def _is_key(wanted: str, decoding: Decoding | None) -> Callable[[bytes | None], bool]:
+    if decoding is not None:
+        return lambda key: decoding.has_key(key, wanted)
+    octets = wanted.encode()
+    return lambda key: key == octets
+
+
+def _decoded(write: Write, decoding: Decoding | None) -> Write:
+    return write if decoding is None else lambda record: write(decoding.decoded(record))
 
 
 def _writer(form: str, separator: str, null: str) -> Write:

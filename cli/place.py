@@ -4,6 +4,9 @@
     --profile names, else ODRADEK_BOOTSTRAP_SERVERS, else the profile that ODRADEK_PROFILE names or
     the current one, else this machine
 
+The schema registry is that of the profile that --profile names, else ODRADEK_SCHEMA_REGISTRY, else
+that of the profile that counts.
+
 A profile that was named (--profile, ODRADEK_PROFILE) gives its other properties in any case. The
 current one counts as a whole: its password goes to no address that was given elsewhere.
 """
@@ -29,6 +32,7 @@ DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_URL = "http://127.0.0.1:9308"  # metrics.listener's default
 ENVIRONMENT = "ODRADEK_BOOTSTRAP_SERVERS"
 URL_ENVIRONMENT = "ODRADEK_URL"
+REGISTRY_ENVIRONMENT = "ODRADEK_SCHEMA_REGISTRY"
 PROFILE_ENVIRONMENT = "ODRADEK_PROFILE"
 
 _LISTENER, _CERTIFICATE = "metrics.listener", "odradek.http.tls.certificate"
@@ -37,11 +41,12 @@ _ANY_HOST = ("", "0.0.0.0", "[::]", "::")  # nosec B104: compared with, not boun
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Properties of a client, the URL if one is known, and whether the brokers were named."""
+    """Properties of a client, the URLs that are known, and whether the brokers were named."""
 
     properties: Mapping[str, str]
     url: str | None = None
     is_named: bool = True
+    registry: str | None = None
 
 
 def find_place(
@@ -57,7 +62,8 @@ def find_place(
     profile = _profile(address)
     found = address or profile.servers
     properties = {**profile.properties, **own, SERVERS: found or DEFAULT_ADDRESS}
-    return Place(properties, profile.url, is_named=found is not None)
+    registry = _given_profile().registry or os.environ.get(REGISTRY_ENVIRONMENT)
+    return Place(properties, profile.url, found is not None, registry or profile.registry)
 
 
 def find_url(given: str | None) -> str:

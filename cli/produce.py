@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,13 +12,16 @@ from odradek.cli.answer import print_json
 from odradek.cli.arguments import Name, Pair, partition_option
 from odradek.cli.client import Connection, broker_options, json_option
 from odradek.cli.completion import complete_topics
-from odradek.cli.records import Headers, Line, LineError, read_json, split_line
+from odradek.cli.records import Line, LineError, read_json, split_line
 from odradek.cli.refusals import Act, CommandError, explain, refused
+from odradek.cli.registry import Encoding, registry_option, require_registry
 from odradek.cli.words import count
 from odradek.dataclass import dataclass
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+
+    from odradek.schemas.records import Codecs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
@@ -52,6 +55,17 @@ class Deliveries:
         at = -1 if offset is None else offset
         one = self.delivered.setdefault(message.partition() or 0, [0, at, at])
         one[0], one[1], one[2] = one[0] + 1, min(one[1], at), max(one[2], at)
+
+
+def schema_option(name: str) -> Callable[..., Any]:
+    """Return the option for the schema of keys or values: `key_schema`."""
+    return click.option(
+        f"--{name}-schema",
+        metavar="SUBJECT|ID",
+        type=Name(),
+        help=f"Encode each {name}, which is JSON, by this schema of --registry: the latest of a "
+        "subject, or the one with an id. #MESSAGE after it names a message of Protobuf.",
+    )
 
 
 @click.command()
@@ -102,8 +116,11 @@ class Deliveries:
     "--transactional-id",
     help="Send all records in one transaction with this id: all of them are written, or none.",
 )
+@schema_option("key")
+@schema_option("value")
 @json_option
 @broker_options
+@registry_option
 def produce(
     topic: str,
     file: IO[bytes],
@@ -115,7 +132,8 @@ def produce(
     transactional_id: str | None,
     as_json: bool,
     connection: Connection,
-    **fixed: Any,
+    codecs: Codecs | None,
+    **more: Any,
 ) -> None:
     """Send lines as records to a topic.
 
@@ -132,7 +150,12 @@ def produce(
         raise click.UsageError("--transactional-id needs --acks all")
     form = form or ("value" if key_separator is None else "key-value")
     separator = (key_separator or "\t").encode() if form == "key-value" else None
+    schemas = more["key_schema"], more["value_schema"]
+    require_registry(codecs, *schemas)
     connection.admin().require_topic(topic, for_records=True)
+    encoding = None if codecs is None else Encoding(codecs, *schemas)
+    lines = _records(file, _Form(form, separator, null_value, encoding))
+    fixed = _fixed(more["key"], more["headers"], more["partition"], encoding)
     producer = connection.producer(
         {
             "partitioner": PARTITIONER,
@@ -144,13 +167,9 @@ def produce(
             **({"transactional.id": transactional_id} if transactional_id else {}),
         }
     )
-    lines = (
-        _completed(one, fixed["key"], fixed["headers"], fixed["partition"])
-        for one in _records(file, form, separator, null_value)
-    )
     deliveries = Deliveries()
     sending = _Sending(producer, topic, deliveries, connection, transactional_id)
-    problem = sending.run(lines)
+    problem = sending.run(_completed(one, fixed) for one in lines)
     if as_json:
         print_json(_document(topic, deliveries, problem))
     if problem is not None:
@@ -242,35 +261,65 @@ class _Sending:
         return CommandError(f"{message}, the first in line {number}: {why}")
 
 
-def _records(
-    file: Iterable[bytes], form: str, separator: bytes | None, null: str | None
-) -> Iterator[tuple[int, Line]]:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of a line, and the schemas that its record follows."""
+
+    name: str
+    separator: bytes | None
+    null: str | None
+    encoding: Encoding | None
+
+
+def _records(file: Iterable[bytes], form: _Form) -> Iterator[tuple[int, Line]]:
     """Yield each line's number and record; raises LineError with the number."""
-    null_bytes = None if null is None else null.encode()
+    null, encoding = None if form.null is None else form.null.encode(), form.encoding
     for number, line in enumerate(file, 1):
         text = line.removesuffix(b"\n")
         try:
-            if form == "json":
+            if form.name == "json":
                 if text.strip():
-                    yield number, read_json(text)
-            else:
-                yield number, split_line(text, separator, null_bytes)
+                    yield number, read_json(text, encoding)
+                continue
+            found = split_line(text, form.separator, null)
+            if encoding is not None:
+                key = encoding.encode_text("key", found.key)
+                found = Line(key, encoding.encode_text("value", found.value))
+            yield number, found
         except LineError as error:
             raise LineError(f"line {number}: {error}") from error
 
 
-def _completed(
-    numbered: tuple[int, Line], key: str | None, headers: Headers, partition: int | None
-) -> tuple[int, Line]:
+def _fixed(
+    key: str | None,
+    headers: Iterable[tuple[str, str]],
+    partition: int | None,
+    encoding: Encoding | None,
+) -> Line:
+    """Return the key, headers and partition for records whose lines have none.
+
+    Raises CommandError.
+    """
+    octets = None if key is None else key.encode()
+    if encoding is not None:
+        try:
+            octets = encoding.encode_text("key", octets)
+        except LineError as error:
+            raise CommandError(f"--key: {error}") from error
+    pairs = tuple((name, value.encode()) for name, value in headers)
+    return Line(octets, None, pairs, partition)
+
+
+def _completed(numbered: tuple[int, Line], fixed: Line) -> tuple[int, Line]:
     """Return a record with the key, headers and partition that the command line has for all."""
     number, line = numbered
-    if key is None and not headers and partition is None:
+    if fixed == Line(None, None):
         return numbered
     return number, replace(
         line,
-        key=key.encode() if line.key is None and key is not None else line.key,
-        headers=line.headers + tuple((name, str(value).encode()) for name, value in headers),
-        partition=partition if line.partition is None else line.partition,
+        key=fixed.key if line.key is None else line.key,
+        headers=line.headers + fixed.headers,
+        partition=fixed.partition if line.partition is None else line.partition,
     )
 
 

@@ -29,9 +29,14 @@ def profile() -> None:
 @click.argument("name")
 @click.option(*SERVERS_NAMES, "servers", metavar="HOST:PORT,…", help="The brokers' addresses.")
 @click.option("--url", help="The URL of a broker's metrics.listener, else they are asked.")
+@click.option("--registry", metavar="URL", help="The URL of the schema registry.")
 @pairs_option("-X", "pairs", help="A property of librdkafka; an empty value removes it.")
 def set_profile(
-    name: str, servers: str | None, url: str | None, pairs: tuple[tuple[str, str], ...]
+    name: str,
+    servers: str | None,
+    url: str | None,
+    registry: str | None,
+    pairs: tuple[tuple[str, str], ...],
 ) -> None:
     """Create a profile, or change it; the first one becomes the current one.
 
@@ -44,12 +49,15 @@ def set_profile(
         changed.properties[SERVERS] = servers
     if url is not None:
         changed.url = url or None
+    if registry is not None:
+        changed.registry = registry or None
     for key, value in pairs:
         changed.properties[key] = value
     changed.properties = {key: value for key, value in changed.properties.items() if value}
     if changed.servers is None:
         raise CommandError(f"profile {name} has no addresses of brokers: give them with -b")
-    for text in (*changed.properties, *changed.properties.values(), changed.url or ""):
+    urls = (changed.url or "", changed.registry or "")
+    for text in (*changed.properties, *changed.properties.values(), *urls):
         if not text.isprintable():
             raise CommandError(f"{text!r} cannot be in a profile: it has unprintable characters")
     if len(profiles.by_name) == 1:
@@ -109,8 +117,9 @@ def show(name: str | None, as_json: bool) -> None:
     properties = {key: _shown(key, value) for key, value in sorted(shown.properties.items())}
     if as_json:
         return print_json({**_document(profiles, chosen), "properties": properties})
+    urls = [("url", shown.url), ("registry", shown.registry)]
     click.echo(f"{chosen}{'  (current)' if chosen == profiles.current else ''}")
-    print_rows(("Property", "Value"), [*properties.items(), ("url", shown.url)])
+    print_rows(("Property", "Value"), [*properties.items(), *urls])
 
 
 @profile.command()
@@ -132,7 +141,8 @@ def delete(name: str) -> None:
 def _document(profiles: Profiles, name: str) -> dict[str, object]:
     one = profiles.by_name[name]
     is_current = name == profiles.current
-    return {"profile": name, "is_current": is_current, "brokers": one.servers, "url": one.url}
+    urls = {"url": one.url, "registry": one.registry}
+    return {"profile": name, "is_current": is_current, "brokers": one.servers, **urls}
 
 
 def _shown(key: str, value: str) -> str:

@@ -5,6 +5,7 @@
 
     [profile production]
     url = https://broker-1:9308
+    registry = https://registry:8081
     bootstrap.servers = broker-1:9092,broker-2:9092
     sasl.password = …
 
@@ -26,17 +27,18 @@ from odradek.dataclass import dataclass
 
 FILE_VARIABLE = "ODRADEK_PROFILES"
 SERVERS = "bootstrap.servers"
-_GENERAL, _CURRENT, _URL = "odradek", "current", "url"
+_GENERAL, _CURRENT, _URL, _REGISTRY = "odradek", "current", "url", "registry"
 _SECTION = re.compile(r"profile (.+)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 @dataclass(slots=True)
 class Profile:
-    """A cluster: librdkafka's properties, and the URL of its brokers' HTTP listener."""
+    """A cluster: librdkafka's properties, and the URLs of an HTTP listener and a registry."""
 
     properties: dict[str, str] = field(default_factory=dict)
     url: str | None = None
+    registry: str | None = None
 
     @property
     def servers(self) -> str | None:
@@ -68,7 +70,8 @@ class Profiles:
             match = _SECTION.fullmatch(section)
             if match:
                 properties = dict(parser[section])
-                self.by_name[match[1]] = Profile(properties, properties.pop(_URL, None))
+                urls = properties.pop(_URL, None), properties.pop(_REGISTRY, None)
+                self.by_name[match[1]] = Profile(properties, *urls)
 
     def named(self, name: str) -> Profile:
         """Return a profile; raises CommandError when there is none of that name."""
@@ -90,8 +93,9 @@ class Profiles:
         if self.current is not None:
             parser[_GENERAL] = {_CURRENT: self.current}
         for name, profile in sorted(self.by_name.items()):
-            url = {} if profile.url is None else {_URL: profile.url}
-            parser[f"profile {name}"] = {**url, **profile.properties}
+            urls = {_URL: profile.url, _REGISTRY: profile.registry}
+            known = {key: url for key, url in urls.items() if url is not None}
+            parser[f"profile {name}"] = {**known, **profile.properties}
         text = io.StringIO()
         parser.write(text)
         files = RealFileSystem()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Reading:
     begins_at_end: bool = False
     stops_at_end: bool = False
     count_max: int | None = None
-    key: bytes | None = None
+    has_key: Callable[[bytes | None], bool] | None = None
 
 
 def read(connection: Connection, reading: Reading, write: Write, output: IO[bytes]) -> None:
@@ -150,9 +150,9 @@ class _Loop:
                 self.ended.add(partition)
             if offset >= stops[partition]:
                 return False
-        key = message.key()
-        if self.reading.key is None or key == self.reading.key:
-            self.output.write(self.write(_consumed(message, *partition, offset)))
+        record = _consumed(message, *partition, offset)
+        if self.reading.has_key is None or self.reading.has_key(record.key):
+            self.output.write(self.write(record))
             self.count += 1
         if self.reading.group is not None:
             self.consumer.store_offsets(message)

@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from odradek.dataclass import dataclass
 
@@ -17,8 +17,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 _IGNORED = frozenset({"topic", "offset", "timestamp_type"})
 _KNOWN = frozenset(
     {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp_ms"}
+    | {"key_schema_id", "value_schema_id"}
 )
-_INT64_MAX = (1 << 63) - 1
+_INT32_MAX, _INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 _TEMPLATE = re.compile(r"%(.)|\\(.)", re.DOTALL)
 # Some programs end a line at these characters, too.
 _BREAKS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
@@ -40,9 +41,30 @@ class Line:
     timestamp_ms: int | None = None
 
 
+class Encoder(Protocol):
+    """Encodes the data of keys and values by schemas."""
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a schema for all keys, or all values."""
+
+    def encode(self, name: str, data: object, number: int | None = None) -> bytes:
+        """Return data of JSON as a key or value; `number` is its schema where none is for all.
+
+        Raises LineError.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The data of a key or value, as of JSON, and the id of its schema."""
+
+    schema_id: int
+    data: object
+
+
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A record with its partition and offset."""
+    """A record with its partition and offset, and with data where it follows schemas."""
 
     topic: str
     partition: int
@@ -52,6 +74,8 @@ class Consumed:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    key_data: Data | None = None
+    value_data: Data | None = None
 
 
 Write = Callable[[Consumed], bytes]
@@ -70,15 +94,15 @@ def split_line(line: bytes, separator: bytes | None, null: bytes | None) -> Line
     return Line(None if key == null else key, None if value == null else value)
 
 
-def read_json(line: bytes) -> Line:
+def read_json(line: bytes, encoder: Encoder | None = None) -> Line:
     """Read one JSON object; raises LineError.
 
-    key and value are texts, key_base64 and value_base64 bytes; null and a missing field mean
-    null. headers are a list of {"key", "value"}, or an object.
+    key and value are texts, or data for an encoder; key_base64 and value_base64 bytes; null and a
+    missing field mean null. headers are a list of {"key", "value"}, or an object.
     """
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LineError(f"it is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise LineError('it is not a JSON object, as {"key": "p3", "value": "11"} is')
@@ -86,40 +110,48 @@ def read_json(line: bytes) -> Line:
     if unknown:
         raise LineError(f"{unknown[0]!r} is none of {', '.join(sorted(_KNOWN))}")
     return Line(
-        _bytes(found, "key"),
-        _bytes(found, "value"),
+        _encoded(found, "key", encoder),
+        _encoded(found, "value", encoder),
         _headers(found.get("headers") or ()),
-        _number(found, "partition", (1 << 31) - 1),
+        _number(found, "partition", _INT32_MAX),
         _number(found, "timestamp_ms", _INT64_MAX),
     )
 
 
 def write_json(record: Consumed) -> bytes:
-    """Return a JSON object and a newline; bytes that are not text become key_base64 and so on."""
+    """Return a JSON object and a newline; bytes that are not text become key_base64 and so on.
+
+    Data of a schema has the schema's id beside it, in key_schema_id and so on.
+    """
     found: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "timestamp_type": record.timestamp_type,
-        **_field("key", record.key),
-        **_field("value", record.value),
+        **_field("key", record.key, record.key_data),
+        **_field("value", record.value, record.value_data),
         "headers": [{"key": key, **_field("value", value)} for key, value in record.headers],
     }
-    return json.dumps(found, ensure_ascii=False).translate(_BREAKS).encode() + b"\n"
+    return _dumped(found) + b"\n"
+
+
+def one_line(data: object) -> str:
+    """Return data as JSON without spaces, in one line."""
+    return _dumped(data, (",", ":")).decode()
 
 
 def write_value(null: bytes) -> Write:
     """Return a function that writes values as lines."""
-    return lambda record: (null if record.value is None else record.value) + b"\n"
+    return lambda record: _shown(record.value, record.value_data, null) + b"\n"
 
 
 def write_key_value(separator: bytes, null: bytes) -> Write:
     """Return a function that writes keys and values as lines."""
 
     def write(record: Consumed) -> bytes:
-        key = null if record.key is None else record.key
-        return key + separator + (null if record.value is None else record.value) + b"\n"
+        key = _shown(record.key, record.key_data, null)
+        return key + separator + _shown(record.value, record.value_data, null) + b"\n"
 
     return write
 
@@ -158,9 +190,9 @@ def _filler(letter: str, null: bytes) -> Write:
         "p": lambda r: b"%d" % r.partition,
         "o": lambda r: b"%d" % r.offset,
         "T": lambda r: b"%d" % r.timestamp_ms,
-        "k": lambda r: null if r.key is None else r.key,
-        "v": lambda r: null if r.value is None else r.value,
-        "s": lambda r: null if r.value is None else r.value,
+        "k": lambda r: _shown(r.key, r.key_data, null),
+        "v": lambda r: _shown(r.value, r.value_data, null),
+        "s": lambda r: _shown(r.value, r.value_data, null),
         "K": lambda r: b"%d" % (-1 if r.key is None else len(r.key)),
         "S": lambda r: b"%d" % (-1 if r.value is None else len(r.value)),
         "h": lambda r: b",".join(
@@ -170,6 +202,24 @@ def _filler(letter: str, null: bytes) -> Write:
     if letter not in fillers:
         raise LineError(f"%{letter} is none of %{', %'.join(fillers)}, %%")
     return fillers[letter]
+
+
+def _encoded(found: Mapping[str, Any], name: str, encoder: Encoder | None) -> bytes | None:
+    """Return the bytes of a key or value; data, when there is a schema for it."""
+    number = _number(found, f"{name}_schema_id", _INT32_MAX)
+    data = found.get(name)
+    if data is None or found.get(f"{name}_base64") is not None:
+        return _bytes(found, name)
+    if encoder is not None and (number is not None or encoder.has(name)):
+        return encoder.encode(name, data, number)
+    if number is not None:
+        raise LineError(f"{name}_schema_id needs a schema registry: add --registry URL")
+    if not isinstance(data, str):
+        raise LineError(
+            f"{name} is not a text: write JSON in it as a text, with its quotes, or give its "
+            f"schema with --{name}-schema"
+        )
+    return _bytes(found, name)
 
 
 def _bytes(found: Mapping[str, Any], name: str) -> bytes | None:
@@ -215,7 +265,24 @@ def _number(found: Mapping[str, Any], name: str, most: int) -> int | None:
     return number
 
 
-def _field(name: str, data: bytes | None) -> dict[str, str | None]:
+def _shown(octets: bytes | None, data: Data | None, null: bytes) -> bytes:
+    """Return a key or value as people read it."""
+    if data is not None:
+        return one_line(data.data).encode()
+    return null if octets is None else octets
+
+
+def _dumped(data: object, separators: tuple[str, str] | None = None) -> bytes:
+    try:
+        text = json.dumps(data, ensure_ascii=False, separators=separators)
+        return text.translate(_BREAKS).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only ASCII can show
+        return json.dumps(data, separators=separators).encode()
+
+
+def _field(name: str, data: bytes | None, by_schema: Data | None = None) -> dict[str, object]:
+    if by_schema is not None:
+        return {name: by_schema.data, f"{name}_schema_id": by_schema.schema_id}
     if data is None:
         return {name: None}
     try:

@@ -199,9 +199,12 @@ FOR_TESTS = {
     "read_object_index",  # for readers that have the bucket without the catalog
     "values_of",
 }
-# Libraries call these: logging, urllib, importlib, Click and pytest.
+# Libraries call these: logging, urllib, importlib, Click, pytest and avro.
 CALLED_BY_OTHERS = {
+    "Decoder.read_decimal_from_fixed",
     "LazyGroup.format_commands",
+    "Reader.read_array",
+    "Reader.read_map",
     "SegmentsDataSource.streamReader",
     "SegmentsStreamReader.initialOffset",
     "TextFormatter.formatTime",

@@ -10,11 +10,18 @@ from tests.support.http_servers import serving
 
 
 @contextmanager
-def answering(answer: bytes, status: int = 200) -> Iterator[str]:
-    """Run a server that answers everything so; yield its address."""
+def answering(
+    answer: bytes, status: int = 200, asked: list[str | None] | None = None
+) -> Iterator[str]:
+    """Run a server that answers everything so; yield its address.
+
+    The header Authorization of each request is added to `asked`.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.headers.get("Authorization"))
             self.send_response(status)
             self.end_headers()
             self.wfile.write(answer)

@@ -14,7 +14,13 @@ from click.testing import CliRunner, Result
 from bench.processes import OdradekProcess
 from odradek.cli.ask import url_option
 from odradek.cli.main import main
-from odradek.cli.place import ENVIRONMENT, PROFILE_ENVIRONMENT, Place, find_place
+from odradek.cli.place import (
+    ENVIRONMENT,
+    PROFILE_ENVIRONMENT,
+    REGISTRY_ENVIRONMENT,
+    Place,
+    find_place,
+)
 from odradek.cli.profiles import FILE_VARIABLE
 from odradek.cli.refusals import CommandError
 
@@ -25,7 +31,7 @@ Run = Callable[..., Result]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "folder" / "profiles.ini"
     monkeypatch.setenv(FILE_VARIABLE, str(path))
-    for name in (ENVIRONMENT, PROFILE_ENVIRONMENT, "ODRADEK_URL"):
+    for name in (ENVIRONMENT, PROFILE_ENVIRONMENT, REGISTRY_ENVIRONMENT, "ODRADEK_URL"):
         monkeypatch.delenv(name, raising=False)
     return path
 
@@ -168,6 +174,24 @@ def test_the_nearest_url_counts(two: Run, monkeypatch: pytest.MonkeyPatch) -> No
     for arguments in ([], ["--profile", "away"], ["--profile", "away", "look", "--url", "given"]):
         CliRunner().invoke(main, arguments if "look" in arguments else [*arguments, "look"])
     assert found == ["http://environment:4", "http://away:3", "given"]
+
+
+def test_the_nearest_registry_counts(two: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _place().registry is None
+    two("profile", "set", "home", "--registry", "http://home:4")
+    two("profile", "set", "away", "--registry", "http://away:4")
+    assert _place().registry == "http://home:4"
+    # Ids of another cluster's records would have other schemas.
+    assert _place(given="elsewhere:1").registry is None
+    monkeypatch.setenv(REGISTRY_ENVIRONMENT, "http://environment:4")
+    assert _place().registry == _place(given="elsewhere:1").registry == "http://environment:4"
+    assert _place(before=("--profile", "away")).registry == "http://away:4"
+    shown = json.loads(two("profile", "show", "home", "--json").stdout)
+    assert shown["registry"] == "http://home:4" and "registry" not in shown["properties"]
+    two("profile", "set", "home", "--registry", "")
+    assert "registry" not in two("profile", "list").stdout
+    monkeypatch.delenv(REGISTRY_ENVIRONMENT)
+    assert _place().registry is None
 
 
 def test_without_any_of_them_commands_go_to_this_machine(file: Path) -> None:
