@@ -17,7 +17,7 @@ import avro.io
 _DECIMAL_BYTES_MAX = 1024
 
 
-class Decoder(avro.io.BinaryDecoder):  # type: ignore[misc]
+class Decoder(avro.io.BinaryDecoder):
     """Reads leaves; decimals are exact, and a time that Python does not have is a number."""
 
     def read_decimal_from_fixed(self, precision: int, scale: int, size: int) -> Decimal:
@@ -28,27 +28,27 @@ class Decoder(avro.io.BinaryDecoder):  # type: ignore[misc]
         sign, digits, _ = Decimal(int.from_bytes(octets, "big", signed=True)).as_tuple()
         return Decimal((sign, digits, -scale))
 
-    def read_date_from_int(self) -> object:
+    def read_date_from_int(self) -> Any:
         """Return a date."""
         return self._time(super().read_date_from_int)
 
-    def read_time_millis_from_int(self) -> object:
+    def read_time_millis_from_int(self) -> Any:
         """Return a time of day."""
         return self._time(super().read_time_millis_from_int)
 
-    def read_time_micros_from_long(self) -> object:
+    def read_time_micros_from_long(self) -> Any:
         """Return a time of day."""
         return self._time(super().read_time_micros_from_long)
 
-    def read_timestamp_millis_from_long(self) -> object:
+    def read_timestamp_millis_from_long(self) -> Any:
         """Return a time."""
         return self._time(super().read_timestamp_millis_from_long)
 
-    def read_timestamp_micros_from_long(self) -> object:
+    def read_timestamp_micros_from_long(self) -> Any:
         """Return a time."""
         return self._time(super().read_timestamp_micros_from_long)
 
-    def _time(self, read: Callable[[], object]) -> object:
+    def _time(self, read: Callable[[], object]) -> Any:
         position = self.reader.tell()
         try:
             return read()
@@ -57,7 +57,7 @@ class Decoder(avro.io.BinaryDecoder):  # type: ignore[misc]
             return self.read_long()
 
 
-class Reader(avro.io.DatumReader):  # type: ignore[misc]
+class Reader(avro.io.DatumReader):
     """Reads data of a schema whose items have at least one byte each."""
 
     def read_array(self, writers_schema: Any, readers_schema: Any, decoder: Any) -> list[object]:

@@ -163,7 +163,7 @@ def as_json(datum: object) -> object:
         return datum
     if isinstance(datum, dt.datetime | dt.date | dt.time):
         return datum.isoformat().replace("+00:00", "Z")
-    if isinstance(datum, Decimal) and datum.as_tuple().exponent >= -_DIGITS_MAX:
+    if isinstance(datum, Decimal) and int(datum.as_tuple().exponent) >= -_DIGITS_MAX:
         return f"{datum:f}"
     return str(datum)
 
