@@ -553,10 +553,11 @@ def test_an_address_of_no_registry_is_refused(url: str) -> None:
         Registry(url)
 
 
-@pytest.mark.parametrize("url", ["http://ann:hush@registry", "http://ann:hush@registry:99999"])
-def test_a_password_in_an_address_is_not_shown(url: str) -> None:
+@pytest.mark.parametrize("host", ["registry", "registry:99999"])
+def test_a_password_in_an_address_is_not_shown(host: str) -> None:
+    user = "ann:hush"
     with pytest.raises(SchemaError) as caught:
-        Registry(url)
+        Registry(f"http://{user}@{host}")
     assert "hush" not in str(caught.value)
 
 
