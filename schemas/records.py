@@ -103,6 +103,8 @@ class Codecs:
         if len(octets) < _HEAD.size or octets[0] != 0:
             return None
         number = _HEAD.unpack_from(octets)[1]
+        if number <= 0:
+            return None  # ids begin at 1: this is a number of eight bytes, for instance
         kind = None
         try:
             kind, codec = self.of(number)

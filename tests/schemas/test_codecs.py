@@ -549,7 +549,11 @@ def test_a_schema_is_named_by_its_id_or_is_the_latest_of_its_subject(
         codecs.id_of("codecs-nothing")
 
 
-@pytest.mark.parametrize("octets", [b"", b"\0\0\0\0", b"\1\0\0\0\1abc", b"{}", b"text"])
+@pytest.mark.parametrize(
+    "octets",
+    [b"", b"\0\0\0\0", b"\1\0\0\0\1abc", b"{}", b"text", b"\0\xff\xff\xff\xff",
+     struct.pack(">q", 5)],
+)  # fmt: skip
 def test_bytes_without_the_id_of_a_schema_have_no_data(codecs: Codecs, octets: bytes) -> None:
     assert codecs.decode(octets) is None
 
