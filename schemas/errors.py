@@ -9,6 +9,10 @@ class SchemaError(Exception):
     """A schema that cannot be had or used, or data that does not follow it; it says why."""
 
 
+class SchemaUnavailable(SchemaError):
+    """A schema that could not be read this time, and perhaps can the next time."""
+
+
 def reason_of(error: Exception) -> str:
     """Return the text of a library's error in one line, and shortened."""
     text = " ".join(str(error).split()) or type(error).__name__

@@ -23,7 +23,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-from odradek.schemas.errors import SchemaError, reason_of
+from odradek.schemas.errors import SchemaError, SchemaUnavailable, reason_of
 
 _COMPILE_S = 10.0
 _INDEXES_MAX = 64
@@ -208,7 +208,8 @@ def _compiled(
                 command, cwd=folder, capture_output=True, timeout=_COMPILE_S
             )
         except subprocess.TimeoutExpired as error:
-            raise SchemaError(f"protoc takes more than {_COMPILE_S:g} s for the schema") from error
+            message = f"protoc takes more than {_COMPILE_S:g} s for the schema"
+            raise SchemaUnavailable(message) from error
         if done.returncode:
             reason = _reason(done.stderr.decode(errors="replace").replace(f"{folder}/", ""))
             raise SchemaError(f"this is not a schema of Protobuf: {reason}")

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 from odradek.dataclass import dataclass
-from odradek.schemas.errors import SchemaError, reason_of
+from odradek.schemas.errors import SchemaError, SchemaUnavailable, reason_of
 from odradek.schemas.registry import AVRO, JSON, LATEST, PROTOBUF, Registry, Schema
 
 _HEAD = struct.Struct(">bi")
@@ -167,6 +167,8 @@ def _made(schema: Schema, texts: dict[str, str]) -> Codec | SchemaError:
             from odradek.schemas.protobuf_records import ProtobufCodec
 
             return ProtobufCodec(schema.text, texts)
+    except SchemaUnavailable:
+        raise
     except SchemaError as error:
         return error
     except ImportError:

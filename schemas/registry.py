@@ -20,11 +20,12 @@ import urllib.error
 import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from odradek.dataclass import dataclass
+from odradek.deadline_http import opener_until, read_bounded
 from odradek.schemas.errors import SchemaError
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -68,7 +69,6 @@ class Registry:
         """
         _check(url)
         self._url, self._now_s = url.rstrip("/"), now_s
-        self._opener = _opener()
         self._credentials = base64.b64encode((user_info or "").encode()).decode()
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Any] = OrderedDict()
@@ -118,12 +118,12 @@ class Registry:
         request = urllib.request.Request(self._url + path, headers={"Accept": _TYPES})
         if self._credentials:  # not for the host of a redirect
             request.add_unredirected_header("Authorization", f"Basic {self._credentials}")
+        opener = opener_until(time.monotonic() + _TIMEOUT_S)
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as response:
-                text = _bytes_of(response)
+            with opener.open(request, timeout=_TIMEOUT_S) as response:
+                text = read_bounded(response, _ANSWER_BYTES_MAX)
         except urllib.error.HTTPError as error:
-            with error:
-                raise self._note(path, error.code, _message(error)) from error
+            raise self._note(path, error.code, _message(error)) from error
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             message = f"the schema registry {self._url} does not answer: {reason}"
@@ -166,39 +166,15 @@ def _check(url: str) -> None:
         raise SchemaError(f"{shown} is not the address of a schema registry: http://HOST:PORT")
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Return an opener for http and https, also behind redirects; Python's own knows ftp."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
-def _bytes_of(response: HTTPResponse) -> bytes:
-    """Read an answer, as far as it may go, within the time."""
-    text, end_s = bytearray(), time.monotonic() + _TIMEOUT_S
-    while len(text) <= _ANSWER_BYTES_MAX and (more := response.read1(1 << 16)):
-        text += more
-        if time.monotonic() > end_s:
-            raise TimeoutError("the answer takes too long")
-    return bytes(text)
-
-
 def _message(error: urllib.error.HTTPError) -> str:
     """Return the message of an answer, else the text of its status."""
     try:
-        answer: Any = error.fp
-        return str(json.loads(_bytes_of(answer))["message"])[:300].rstrip(".")
+        text = read_bounded(error.fp, _ANSWER_BYTES_MAX)  # it may be closed: a ValueError
+        return str(json.loads(text)["message"])[:300].rstrip(".")
     except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
         return str(error.reason)
+    finally:
+        error.close()
 
 
 def _schema(found: dict[str, Any]) -> Schema:

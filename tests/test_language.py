@@ -14,7 +14,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # The dated figures stay as they were written.
 HISTORY = ROOT / "bench" / "RESULTS.md"
 # These numbers only go down.
-BARE_CLAUSES_MAX = 105
+BARE_CLAUSES_MAX = 104
 TEST_NAMES_MAX = 0
 
 

@@ -21,6 +21,7 @@ import datetime as dt
 import functools
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.web.octets import bounds
@@ -28,11 +29,13 @@ from odradek.broker.web.requests import Problem
 from odradek.cleaner.reading.excerpts import RecordPlace
 
 if TYPE_CHECKING:
-    from odradek.schemas.records import Codecs
+    from odradek.schemas.records import Codecs, Decoded
 
 LENGTH_MAX = 1000
 # A larger key or value is not looked into.
 DATA_BYTES_MAX = 64 << 10
+# The registry and the schemas, which may be many, take no more time of a request.
+DECODING_S = 10.0
 _CONFIG = """
 name: records
 stdlib:
@@ -59,6 +62,7 @@ class RecordFilter:
         self._compiled, self._error = _compile(text)
         # Only the parts that may be used are read.
         self._parts = [name for name in ("key", "value", "headers") if name in text]
+        self._decoding_s = 0.0
         self.failed = 0
         self.first_failure: str | None = None
 
@@ -110,7 +114,7 @@ class RecordFilter:
         if length > DATA_BYTES_MAX:
             raise ValueError(f"{length} bytes are not looked into: at most {DATA_BYTES_MAX}")
         octets = place.section[position : position + length]
-        decoded = None if self._codecs is None else self._codecs.decode(octets)
+        decoded = self._decoded(octets)
         if decoded is not None:
             if decoded.problem is not None:
                 raise ValueError(decoded.problem)
@@ -124,6 +128,17 @@ class RecordFilter:
             _refuse_nul(octets)
             return data
         return _text(octets)
+
+    def _decoded(self, octets: bytes) -> Decoded | None:
+        if self._codecs is None:
+            return None
+        if self._decoding_s > DECODING_S:
+            raise ValueError(f"schemas have taken more than {DECODING_S:g} s")
+        begun_s = time.monotonic()
+        try:
+            return self._codecs.decode(octets)
+        finally:
+            self._decoding_s += time.monotonic() - begun_s
 
 
 _BEGIN_JSON = frozenset(bytes([one]) for one in b'{["-0123456789tfn \t\r\n')

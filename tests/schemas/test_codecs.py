@@ -108,8 +108,12 @@ def integers(bits: int) -> st.SearchStrategy[int]:
 
 
 def whole_ms(one: Any) -> str:
-    text: str = one.replace(microsecond=one.microsecond // 1000 * 1000).isoformat()
-    return text
+    return in_iso(one.replace(microsecond=one.microsecond // 1000 * 1000))
+
+
+def in_iso(one: Any) -> str:
+    text: str = one.isoformat()
+    return text.replace("+00:00", "Z")
 
 
 times = st.datetimes(timezones=st.just(dt.UTC))
@@ -131,7 +135,7 @@ plain: Mapping[str, st.SearchStrategy[Any]] = {
     "time_ms": st.times().map(whole_ms),
     "time_us": st.times().map(dt.time.isoformat),
     "at_ms": times.map(whole_ms),
-    "at_us": times.map(dt.datetime.isoformat),
+    "at_us": times.map(in_iso),
     "id": st.uuids().map(str),
     "lines": st.lists(lines, max_size=3),
     "labels": st.dictionaries(st.text(), integers(64), max_size=3),
