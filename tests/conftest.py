@@ -20,7 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
-from tests.support.registry import RunningRegistry, running_registry
+from tests.support.registry import RunningRegistry, require_registry, running_registry
 
 # `make test` (short) and `make test-all` (default) try the same examples each time, so that a
 # change is to blame when one fails. Others are tried by `make check` (quick), by `make fuzz`
@@ -168,8 +168,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     """One schema registry for all tests, each of which has subjects of its own."""
-    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+    require_registry()
+    folder = tmp_path_factory.mktemp("registry")
+    broker = OdradekProcess(folder)
+    broker.start()
+    with running_registry(folder, broker.bootstrap) as running:
         yield running
+    broker.stop()
+    _check_log(broker)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""A schema registry of the tests' own: Apicurio's, which `make registry` fetches."""
+"""A schema registry of the tests' own: Apicurio's, which keeps its schemas in topics of Odradek.
+
+`make registry` fetches it.
+"""
 
 from __future__ import annotations
 
@@ -62,18 +65,31 @@ class RunningRegistry:
                 raise AssertionError(f"{path}: {error.read().decode()}") from error
 
 
-@contextmanager
-def running_registry(folder: Path) -> Iterator[RunningRegistry]:
-    """Run a registry with its log in a folder; skip the test without Java or its jars."""
+def require_registry() -> Path:
+    """Return the registry's jar; skip the test without it, or without Java."""
     jars = sorted(FOLDER.glob("apicurio-registry-app-*-runner.jar"))
     if not jars or shutil.which("java") is None:
         pytest.skip("no schema registry here: make registry needs Java and Maven")
-    port = free_port()
-    flags = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
-    command = ["java", "-Xmx256m", *QUICK_START, *flags, "-jar", str(jars[-1])]
+    return jars[-1]
+
+
+@contextmanager
+def running_registry(
+    folder: Path, bootstrap: str, port: int | None = None
+) -> Iterator[RunningRegistry]:
+    """Run a registry with its log in a folder, and its schemas in topics of a broker."""
+    jar, port = require_registry(), port or free_port()
+    flags = {
+        "quarkus.http.port": port,
+        "quarkus.http.host": "127.0.0.1",
+        "apicurio.storage.kind": "kafkasql",
+        "apicurio.kafkasql.bootstrap.servers": bootstrap,
+    }
+    own = [f"-D{name}={value}" for name, value in flags.items()]
+    command = ["java", "-Xmx256m", *QUICK_START, *own, "-jar", str(jar)]
     log = folder / "registry.log"
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
     try:
 
