@@ -84,6 +84,7 @@ ROUTES: dict[tuple[str, str], list[Query]] = {
         *each_topic(limit=1, search="k7", partition=0),
         *each_topic(key=KEY),
         *each_topic(search="is in none of them", before="0:900000"),
+        *each_topic(filter="value == key && size(headers) > 5"),
     ],
     ("GET", "/api/configs"): [*each_topic(), {"broker": 1}],
     ("GET", "/api/offsets"): [*each_topic(), *each_topic(at_ms=1)],
