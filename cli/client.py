@@ -114,9 +114,9 @@ class Connection:
         from confluent_kafka.admin import AdminClient
 
         from odradek.cli.wire.client import Wire
-        from odradek.cli.wire.security import login_of
+        from odradek.cli.wire.logins import mechanism_of
 
-        login_of(self.properties)
+        mechanism_of(self.properties)
         # librdkafka reads the properties, and has no broker to connect to.
         Connection({**self.properties, "bootstrap.servers": ""}).make(AdminClient, {})
         return Wire(self, request_timeout_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 # Properties of Java clients that mean nothing to librdkafka; a user may well leave them in.
@@ -23,6 +23,8 @@ _STORE = re.compile(r"ssl\.(keystore|truststore)\.type")
 _LOGIN = re.compile(r"^\s*([\w.$]+)\s+required\b(.*);\s*$", re.DOTALL)
 _LOGIN_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 _PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_TOKEN_MODULE = "OAuthBearerLoginModule"  # nosec B105: the name of a class
+_UNSECURED = "unsecuredLoginStringClaim_sub"
 
 
 class ClientConfigError(Exception):
@@ -79,19 +81,34 @@ def _login(text: str, file: str) -> dict[str, str]:
             f'{file}: sasl.jaas.config is not `MODULE required username="…" password="…";`'
         )
     module = login.group(1).rpartition(".")[2]
-    if module not in _PASSWORD_MODULES:
-        raise ClientConfigError(
-            f"{file}: sasl.jaas.config: {module} cannot be used here, only "
-            f"{' and '.join(_PASSWORD_MODULES)}: give librdkafka's own properties with -X"
-        )
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted) or bare
         for name, quoted, bare in _LOGIN_OPTION.findall(login.group(2))
     }
+    if module == _TOKEN_MODULE:
+        return _token(options)
+    if module not in _PASSWORD_MODULES:
+        raise ClientConfigError(
+            f"{file}: sasl.jaas.config: {module} cannot be used here, only "
+            f"{', '.join(_PASSWORD_MODULES)} and {_TOKEN_MODULE}: give librdkafka's own "
+            "properties with -X"
+        )
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
         raise ClientConfigError(f"{file}: sasl.jaas.config has no {missing[0]}")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _token(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a login by a token: of an endpoint, or an unsecured one."""
+    if _UNSECURED in options:
+        return {
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={options[_UNSECURED]}",
+        }
+    names = (("clientId", "client.id"), ("clientSecret", "client.secret"), ("scope", "scope"))
+    given = {f"sasl.oauthbearer.{name}": options[key] for key, name in names if key in options}
+    return {"sasl.oauthbearer.method": "oidc", **given}
 
 
 def _store(key: str, value: str, types: dict[str, str], file: str) -> dict[str, str]:

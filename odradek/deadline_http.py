@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from functools import partial
 from http.client import HTTPConnection, HTTPMessage, HTTPResponse, HTTPSConnection
 from typing import IO, Any
@@ -21,8 +23,13 @@ _CHUNK = 64 * 1024
 _TOO_LONG = "the answer takes too long"
 
 
-def opener_until(ends_at_s: float) -> urllib.request.OpenerDirector:
-    """Return an opener whose connections end at a time of the monotonic clock."""
+def opener_until(
+    ends_at_s: float, authority: str | None = None
+) -> urllib.request.OpenerDirector:
+    """Return an opener whose connections end at a time of the monotonic clock.
+
+    Over TLS it trusts the certificates of a file, `authority`, else those that the system trusts.
+    """
     opener = urllib.request.OpenerDirector()  # it has no handler for file, ftp or data
     for handler in (
         urllib.request.ProxyHandler(),
@@ -31,7 +38,7 @@ def opener_until(ends_at_s: float) -> urllib.request.OpenerDirector:
         urllib.request.UnknownHandler(),
         _WithinAScheme(),
         _Http(ends_at_s),
-        _Https(ends_at_s),
+        _Https(ends_at_s, authority),
     ):
         opener.add_handler(handler)
     return opener
@@ -75,17 +82,19 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """The same over TLS, with the certificates that the system trusts."""
+    """The same over TLS."""
 
-    def __init__(self, ends_at_s: float) -> None:
+    def __init__(self, ends_at_s: float, authority: str | None) -> None:
         super().__init__()
-        self._ends_at_s = ends_at_s
+        self._ends_at_s, self._authority = ends_at_s, authority
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(_ending(HTTPSConnection, self._ends_at_s), req)
+        context = ssl.create_default_context(cafile=self._authority)
+        secured = partial(HTTPSConnection, context=context)
+        return self.do_open(_ending(secured, self._ends_at_s), req)
 
 
-def _ending(kind: type[HTTPConnection], ends_at_s: float) -> Any:
+def _ending(kind: Callable[..., HTTPConnection], ends_at_s: float) -> Any:
     """Return a factory of connections whose answers are read until a deadline, and no longer."""
 
     def make(host: str, *, timeout: float, **_: Any) -> HTTPConnection:

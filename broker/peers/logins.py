@@ -1,4 +1,4 @@
-"""Logins at other brokers, by PLAIN or SCRAM: the client's side (Kafka's SaslClientAuthenticator).
+"""Logins at brokers: the client's side (Kafka's SaslClientAuthenticator); PLAIN and SCRAM.
 
     SaslHandshake      the mechanism
     SaslAuthenticate   the mechanism's messages; the last answer has the lifetime of the login
@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from odradek.broker.peers.connections import Connection
 from odradek.broker.peers.errors import LoginRefused, MechanismRefused, PeerRefuses
@@ -39,14 +40,22 @@ _HEADER, _BINDING = "n,,", "biws"
 
 Say = Callable[[bytes], Awaitable[bytes]]
 """Sends a message of the mechanism, and returns the answer."""
+Exchange = Callable[[Say], Awaitable[None]]
+"""Exchanges the messages of a mechanism."""
 
 
 async def log_in(connection: Connection, login: OwnLogin) -> int:
-    """Log in; return the lifetime in milliseconds, 0 for one without end.
+    """Log in by a password; return the lifetime in milliseconds, 0 for one without end.
 
     Raises OSError, or PeerRefuses where the login is refused.
     """
-    listener, mechanism = connection.endpoint.name, login.mechanism
+    exchange = _exchange_plain if login.mechanism == PLAIN else _exchange_scram
+    return await log_in_by(connection, login.mechanism, partial(exchange, login=login))
+
+
+async def log_in_by(connection: Connection, mechanism: str, exchange: Exchange) -> int:
+    """Log in by a mechanism; return the lifetime, and raise errors, as log_in does."""
+    listener = connection.endpoint.name
     request = SaslHandshakeRequest(mechanism=mechanism)
     chosen = await connection.exchange(request, _HANDSHAKE_VERSION, SaslHandshakeResponse)
     if chosen.error_code:
@@ -73,11 +82,12 @@ async def log_in(connection: Connection, login: OwnLogin) -> int:
         lifetime_ms = answer.session_lifetime_ms
         return bytes(answer.auth_bytes)
 
-    if mechanism == PLAIN:
-        await say(f"\0{login.username}\0{login.password}".encode())
-    else:
-        await _exchange_scram(say, login)
+    await exchange(say)
     return lifetime_ms
+
+
+async def _exchange_plain(say: Say, login: OwnLogin) -> None:
+    await say(f"\0{login.username}\0{login.password}".encode())
 
 
 async def _exchange_scram(say: Say, login: OwnLogin) -> None:

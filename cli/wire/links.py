@@ -6,15 +6,14 @@ import asyncio
 import os
 import re
 import ssl
-from functools import partial
 from typing import Any, TypeVar
 
 from odradek.broker.metadata.members import Endpoint
 from odradek.broker.peers.connections import Connection
 from odradek.broker.peers.errors import LoginRefused, MechanismRefused, PeerRefuses
-from odradek.broker.peers.logins import log_in
 from odradek.cli import VERSION
-from odradek.cli.wire.security import Properties, context_of, login_of, protocol_of
+from odradek.cli.wire.logins import login_of
+from odradek.cli.wire.security import Properties, context_of, protocol_of
 from odradek.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -42,11 +41,10 @@ class Access:
 
     def __init__(self, properties: Properties) -> None:
         """Read the properties; raises CommandError."""
-        login = login_of(properties)
+        self.log_in = login_of(properties)
         self.protocol = protocol_of(properties)
         self.client_id = properties.get("client.id", "odradek")
         self.context = context_of(properties)
-        self.log_in = None if login is None else partial(log_in, login=login)
 
 
 class Link:

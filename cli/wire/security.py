@@ -1,4 +1,4 @@
-"""The TLS and the login of a connection, from librdkafka's properties."""
+"""The TLS of a connection, from librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 
 from odradek.broker.security.tls.contexts import load_keys
 from odradek.broker.security.tls.stores import read_key_store
-from odradek.cli.refusals import CommandError, Unavailable
+from odradek.cli.refusals import CommandError
 from odradek.config.errors import ConfigError
-from odradek.config.inter_broker import MECHANISMS, OwnLogin
 from odradek.config.tls import TlsConfig
 
 Properties = Mapping[str, str]
 
-_PROTOCOL, _MECHANISM = "security.protocol", "sasl.mechanism"
+_PROTOCOL = "security.protocol"
 _CA, _CERTIFICATE, _KEY, _CRL = "ssl.ca", "ssl.certificate", "ssl.key", "ssl.crl.location"
 _KEY_STORE = "ssl.keystore.location"
 _SYSTEM = "probe"  # librdkafka's word for the authorities of the system
@@ -24,23 +23,6 @@ _SYSTEM = "probe"  # librdkafka's word for the authorities of the system
 def protocol_of(properties: Properties) -> str:
     """Return the security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     return properties.get(_PROTOCOL, "PLAINTEXT").upper()
-
-
-def login_of(properties: Properties) -> OwnLogin | None:
-    """Return the login, None without SASL. Raises Unavailable for another mechanism."""
-    if not protocol_of(properties).startswith("SASL_"):
-        return None
-    # Both are names of the same property, and librdkafka's default is the Java clients'.
-    named = properties.get("sasl.mechanisms") or properties.get(_MECHANISM) or "GSSAPI"
-    mechanism = named.upper()
-    if mechanism not in MECHANISMS:
-        raise Unavailable(
-            f"this command cannot log in by {mechanism}: set {_MECHANISM} to one of "
-            f"{', '.join(MECHANISMS)} (--client-config, -X)"
-        )
-    return OwnLogin(
-        mechanism, properties.get("sasl.username", ""), properties.get("sasl.password", "")
-    )
 
 
 def context_of(properties: Properties) -> ssl.SSLContext | None:

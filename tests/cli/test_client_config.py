@@ -10,6 +10,7 @@ from odradek.cli.client_config import ClientConfigError, client_properties
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 def _of(tmp_path: Path, text: str, *pairs: str) -> dict[str, str]:
@@ -30,6 +31,34 @@ def test_a_login_is_a_user_and_a_password(module: str, tmp_path: Path) -> None:
         "sasl.username": "ann",
         "sasl.password": 'a "b=;c',
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "properties"),
+    [
+        (
+            'clientId="me" clientSecret="a b" scope="produce"',
+            {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": "me",
+                "sasl.oauthbearer.client.secret": "a b",
+                "sasl.oauthbearer.scope": "produce",
+            },
+        ),
+        ("", {"sasl.oauthbearer.method": "oidc"}),
+        (
+            'unsecuredLoginStringClaim_sub="ann"',
+            {
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "principal=ann",
+            },
+        ),
+    ],
+)
+def test_a_login_is_a_token(options: str, properties: dict[str, str], tmp_path: Path) -> None:
+    handler = "sasl.login.callback.handler.class=some.OAuthBearerLoginCallbackHandler\n"
+    text = f"{handler}sasl.jaas.config={BEARER} required {options} ;\n"
+    assert _of(tmp_path, text) == properties
 
 
 def test_pem_files_and_texts_are_taken_and_serializers_left_out(tmp_path: Path) -> None:

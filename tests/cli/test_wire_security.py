@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from odradek.cli.refusals import CommandError
-from odradek.cli.wire.security import context_of, login_of, protocol_of
+from odradek.cli.wire.logins import login_of, mechanism_of
+from odradek.cli.wire.security import context_of, protocol_of
 from tests.broker.certificates import Authority, Identity
 
 PASSWORD = "a-password"
@@ -118,5 +119,5 @@ def test_without_tls_or_sasl_there_is_neither() -> None:
     assert protocol_of({}) == "PLAINTEXT"
     assert context_of({"security.protocol": "sasl_plaintext"}) is None
     assert login_of({"security.protocol": "ssl", "sasl.mechanism": "PLAIN"}) is None
-    login = login_of({"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-256"})
-    assert login is not None and login.mechanism == "SCRAM-SHA-256"
+    given = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-256"}
+    assert mechanism_of(given) == "SCRAM-SHA-256" and login_of(given) is not None
