@@ -102,6 +102,7 @@ def values(files: Files, data: Path) -> dict[str, str]:
         "odradek.object.store.endpoint": "http://127.0.0.1:1",
         "odradek.object.store.url": f"{data.as_uri()}/store",
         "odradek.otlp.endpoint": "http://127.0.0.1:1",
+        "odradek.schema.registry.url": "http://127.0.0.1:1",
         "odradek.scram.users": "SCRAM-SHA-256=[name=alice,password=secret]",
         "principal.builder.class": (
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
