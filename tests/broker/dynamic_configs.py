@@ -110,6 +110,7 @@ def values(files: Files, data: Path) -> dict[str, str]:
         "process.roles": "controller",
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "sasl.jaas.config": SCRAM,
+        "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1],DEFAULT",
         "sasl.oauthbearer.jwks.endpoint.url": "https://127.0.0.1:1/keys",
         "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
         "ssl.enabled.protocols": "TLSv1.3",
