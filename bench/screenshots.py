@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Page, sync_playwright
 
+from bench.browser import CHROMIUM, NO_CHROMIUM, launch, unlock
 from bench.processes import ROOT, OdradekProcess
 
 IMAGES = ROOT / "docs" / "images"
@@ -51,9 +51,8 @@ _TOPICS = {
 
 def main() -> int:
     """Start a broker, keep it busy, and take the pictures."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        print("no browser: apt-get install chromium", file=sys.stderr)
+    if CHROMIUM is None:
+        print(NO_CHROMIUM, file=sys.stderr)
         return 1
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="odradek-page-") as folder:
@@ -62,7 +61,7 @@ def main() -> int:
         try:
             with at_work(broker.bootstrap), sync_playwright() as play:
                 time.sleep(_WARM_UP_S)
-                started = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+                started = launch(play)
                 for name, (path, heading, width, scheme) in PICTURES.items():
                     page = started.new_page(
                         base_url=broker.http,
@@ -78,11 +77,11 @@ def main() -> int:
                 started.close()
         finally:
             broker.stop()
-    take_cluster(browser)
+    take_cluster()
     return 0
 
 
-def take_cluster(browser: str) -> None:
+def take_cluster() -> None:
     """Take the picture of a cluster of which one broker has stopped."""
     with tempfile.TemporaryDirectory(prefix="odradek-page-") as folder, ExitStack() as stack:
         brokers = []
@@ -99,7 +98,7 @@ def take_cluster(browser: str) -> None:
         _create(brokers[0].bootstrap)
         brokers[-1].stop()
         with sync_playwright() as play:
-            started = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+            started = launch(play)
             page = started.new_page(
                 base_url=brokers[0].http, viewport={"width": 1280, "height": _HEIGHT}
             )
@@ -122,8 +121,7 @@ def take_action(page: Page, token: str, picture: Path) -> None:
     """Take a picture of the effects of an action, before they are confirmed."""
     page.goto("/#/topic/prices/settings")
     page.get_by_role("button", name="Unlock actions").click()
-    page.get_by_role("dialog").get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Unlock", exact=True).click()
+    unlock(page, token)
     page.get_by_role("button", name="Change cleanup.policy").click()
     form = page.get_by_role("dialog", name="Change cleanup.policy")
     form.get_by_role("textbox", name="Value").fill("compact,delete")

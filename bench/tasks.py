@@ -14,7 +14,6 @@ import os
 import pty
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from playwright.sync_api import Locator, Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
+from bench.browser import CHROMIUM, NO_CHROMIUM, launch, unlock
 from bench.processes import ROOT, OdradekProcess
 
 FOLDER = ROOT / "docs" / "images"
@@ -59,9 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     folder: Path = parser.parse_args(arguments).folder
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        print("no browser: apt-get install chromium", file=sys.stderr)
+    if CHROMIUM is None:
+        print(NO_CHROMIUM, file=sys.stderr)
         return 1
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="odradek-tasks-") as data:
@@ -70,11 +69,11 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             _fill(broker.bootstrap)
             with sync_playwright() as play:
-                started = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+                started = launch(play)
                 page = started.new_page(
                     base_url=broker.http, viewport={"width": _WIDTH, "height": _HEIGHT}
                 )
-                _unlock(page, (broker.data / "odradek-admin-token").read_text().strip())
+                _begin(page, (broker.data / "odradek-admin-token").read_text().strip())
                 for task in TASKS:
                     _do(task, page, broker, folder)
                 started.close()
@@ -154,11 +153,10 @@ def _fill(bootstrap: str) -> None:
     reader.close()
 
 
-def _unlock(page: Page, token: str) -> None:
+def _begin(page: Page, token: str) -> None:
     page.goto("/#/topics")
     page.get_by_role("button", name="Unlock actions").click()
-    page.get_by_role("dialog").get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Unlock", exact=True).click()
+    unlock(page, token)
     page.locator("#link.live").wait_for(state="attached")
 
 
@@ -173,7 +171,7 @@ def _fill_in(page: Page, button: str, title: str, **values: str) -> None:
     page.get_by_role("button", name=button).first.click()
     form = page.get_by_role("dialog", name=title)
     for label, value in values.items():
-        _field(form, label.replace("_", " ")).fill(value)
+        _field(form, label).fill(value)
     form.get_by_role("button", name="Go on").click()
     page.get_by_role("dialog", name="This will be done").wait_for()
 

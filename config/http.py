@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
 from odradek.config.errors import ConfigError
 from odradek.config.option import option, options
+from odradek.config.registry_url import registry_url_problem
 from odradek.config.values import Validator, Value, at_least, int32, password, words
 
 _CERTIFICATE = "odradek.http.tls.certificate"
@@ -26,12 +26,7 @@ def _check_token(name: str, value: Value) -> None:
 
 
 def _check_registry(name: str, value: Value) -> None:
-    try:
-        parts = urlsplit(str(value))
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_address = False
-    if not is_address or "@" in str(value):  # the text of the error must not have a password
+    if registry_url_problem(str(value)) is not None or "@" in str(value):
         raise ConfigError(
             f"Invalid value for configuration {name}: it must be http://HOST:PORT or "
             f"https://HOST:PORT; {_REGISTRY_USER} has the user and the password"

@@ -7,6 +7,7 @@ https, and nothing leads to a file or to FTP.
 
 from __future__ import annotations
 
+import base64
 import io
 import socket
 import ssl
@@ -20,16 +21,30 @@ from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 _CHUNK = 64 * 1024
-_TOO_LONG = "the answer takes too long"
+TOO_LONG = "the answer takes too long"
 
 
-def opener_until(
-    ends_at_s: float, authority: str | None = None
-) -> urllib.request.OpenerDirector:
-    """Return an opener whose connections end at a time of the monotonic clock.
+def fetch_within(
+    request: urllib.request.Request, timeout_s: float, size_max: int, authority: str | None = None
+) -> bytes:
+    """Return the body of an answer, at most one byte more than `size_max`.
 
     Over TLS it trusts the certificates of a file, `authority`, else those that the system trusts.
+    Raises urllib's HTTPError for an error as an answer, and OSError, ValueError, EOFError or
+    HTTPException.
     """
+    opener = _opener(time.monotonic() + timeout_s, authority)
+    with opener.open(request, timeout=timeout_s) as response:
+        return read_bounded(response, size_max)
+
+
+def add_login(request: urllib.request.Request, user_info: str) -> None:
+    """Log in as USER:PASSWORD, but not at the host of a redirection."""
+    credentials = base64.b64encode(user_info.encode()).decode()
+    request.add_unredirected_header("Authorization", f"Basic {credentials}")
+
+
+def _opener(ends_at_s: float, authority: str | None) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()  # it has no handler for file, ftp or data
     for handler in (
         urllib.request.ProxyHandler(),
@@ -137,5 +152,5 @@ def _left_s(ends_at_s: float) -> float:
     """Return the time until the deadline. Raises TimeoutError when it has passed."""
     left_s = ends_at_s - time.monotonic()
     if left_s <= 0:
-        raise TimeoutError(_TOO_LONG)
+        raise TimeoutError(TOO_LONG)
     return left_s

@@ -19,7 +19,7 @@ import math
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -117,7 +117,7 @@ class _Sizes:
         return values, size_bytes
 
     def _sizes(self, schema: Any) -> tuple[int, int]:
-        if schema.type in ("record", "error"):
+        if schema.type in _RECORDS:
             sizes = [self.check(field.type) for field in schema.fields]
             values = min(1 + sum(one for one, _ in sizes), _ENDLESS)
             return values, min(sum(one for _, one in sizes), _ENDLESS)
@@ -143,7 +143,8 @@ class _Sizes:
 
 
 _FLOATS = frozenset(("float", "double"))
-_NAMED = frozenset(("record", "error", "enum", "fixed"))
+_RECORDS = frozenset(("record", "error"))
+_NAMED = _RECORDS | {"enum", "fixed"}
 _SMALLEST = {"null": 0, "float": 4, "double": 8}
 # Behind the point of a decimal that is written without an exponent.
 _DIGITS_MAX = 100
@@ -173,22 +174,30 @@ def _datum(schema: Any, data: Any) -> object:
     kind = schema.type
     if kind == "union":
         return _in_union(schema, data)
-    if kind in ("record", "error") and isinstance(data, dict):
+    if kind in _RECORDS and isinstance(data, dict):
         names = {field.name for field in schema.fields}
         unknown = sorted(data.keys() - names)
         if unknown:
             raise SchemaError(f"{schema.name} has no field {unknown[0]}")
+    found = _with_parts(schema, data, _datum)
+    return _leaf(schema, data) if found is None else found
+
+
+def _with_parts(schema: Any, data: Any, convert: Callable[[Any, Any], object]) -> object:
+    """Return a record, an array or a map with its parts converted, None for anything else."""
+    kind = schema.type
+    if kind in _RECORDS and isinstance(data, dict):
         return {
-            field.name: _datum(field.type, data[field.name])
+            field.name: convert(field.type, data[field.name])
             if field.name in data
             else _default(schema, field)
             for field in schema.fields
         }
     if kind == "array" and isinstance(data, list):
-        return [_datum(schema.items, one) for one in data]
+        return [convert(schema.items, one) for one in data]
     if kind == "map" and isinstance(data, dict):
-        return {key: _datum(schema.values, value) for key, value in data.items()}
-    return _leaf(schema, data)
+        return {key: convert(schema.values, value) for key, value in data.items()}
+    return None
 
 
 def _in_union(schema: Any, data: Any) -> object:
@@ -219,17 +228,9 @@ def _of_default(schema: Any, value: Any) -> object:
             datum = _of_default(one, value)
             if avro.io.validate(one, datum):
                 return datum
-    if kind in ("record", "error") and isinstance(value, dict):
-        return {
-            field.name: _of_default(field.type, value[field.name])
-            if field.name in value
-            else _default(schema, field)
-            for field in schema.fields
-        }
-    if kind == "array" and isinstance(value, list):
-        return [_of_default(schema.items, one) for one in value]
-    if kind == "map" and isinstance(value, dict):
-        return {key: _of_default(schema.values, one) for key, one in value.items()}
+    found = _with_parts(schema, value, _of_default)
+    if found is not None:
+        return found
     if kind in _FLOATS and type(value) is int:
         return float(value)
     target = io.BytesIO()

@@ -84,9 +84,17 @@ class Decoded:
 
 def undecoded(octets: bytes, problem: str) -> Decoded | None:
     """Return a problem of a key or value, None when no schema's id is before it."""
+    number = _schema_id(octets)
+    return None if number is None else Decoded(number, None, None, problem)
+
+
+def _schema_id(octets: bytes) -> int | None:
+    """Return the id of the schema that a key or value begins with."""
     if len(octets) < _HEAD.size or octets[0] != 0:
         return None
-    return Decoded(_HEAD.unpack_from(octets)[1], None, None, problem)
+    number: int = _HEAD.unpack_from(octets)[1]
+    # Ids begin at 1: this may be a number of eight bytes, for instance.
+    return number if number > 0 else None
 
 
 class Codecs:
@@ -100,11 +108,9 @@ class Codecs:
 
     def decode(self, octets: bytes) -> Decoded | None:
         """Return the data of a key or value, None when no schema's id is before it."""
-        if len(octets) < _HEAD.size or octets[0] != 0:
+        number = _schema_id(octets)
+        if number is None:
             return None
-        number = _HEAD.unpack_from(octets)[1]
-        if number <= 0:
-            return None  # ids begin at 1: this is a number of eight bytes, for instance
         kind = None
         try:
             kind, codec = self.of(number)

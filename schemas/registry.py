@@ -12,7 +12,6 @@ of such records waits for it once.
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 import time
@@ -22,10 +21,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from odradek.config.registry_url import registry_url_problem
 from odradek.dataclass import dataclass
-from odradek.deadline_http import opener_until, read_bounded
+from odradek.deadline_http import add_login, fetch_within, read_bounded
 from odradek.schemas.errors import SchemaError
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -67,9 +67,11 @@ class Registry:
         Raises SchemaError for a URL that begins with neither http:// nor https://, and for one
         with a user, which messages would show.
         """
-        _check(url)
+        problem = registry_url_problem(url)
+        if problem is not None:
+            raise SchemaError(problem)
         self._url, self._now_s = url.rstrip("/"), now_s
-        self._credentials = base64.b64encode((user_info or "").encode()).decode()
+        self._user_info = user_info
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Any] = OrderedDict()
         # By path: when it may be asked again, and why it failed. "" stands for the registry.
@@ -116,12 +118,10 @@ class Registry:
 
     def _fetch(self, path: str) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, headers={"Accept": _TYPES})
-        if self._credentials:  # not for the host of a redirect
-            request.add_unredirected_header("Authorization", f"Basic {self._credentials}")
-        opener = opener_until(time.monotonic() + _TIMEOUT_S)
+        if self._user_info:
+            add_login(request, self._user_info)
         try:
-            with opener.open(request, timeout=_TIMEOUT_S) as response:
-                text = read_bounded(response, _ANSWER_BYTES_MAX)
+            text = fetch_within(request, _TIMEOUT_S, _ANSWER_BYTES_MAX)
         except urllib.error.HTTPError as error:
             raise self._note(path, error.code, _message(error)) from error
         except (OSError, ValueError, HTTPException) as error:
@@ -149,21 +149,6 @@ class Registry:
         if len(self._errors) > _ERRORS_MAX:
             self._errors.popitem(last=False)
         return SchemaError(message)
-
-
-def _check(url: str) -> None:
-    """Raise SchemaError for a URL that no registry has."""
-    try:
-        parts = urlsplit(url)
-        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        is_right = False
-    is_right = is_right and url.isascii() and url.isprintable() and " " not in url
-    if is_right and parts.username is not None:
-        raise SchemaError("the address of the schema registry has a user in it: name it apart")
-    if not is_right or parts.query or parts.fragment:
-        shown = "this" if "@" in url else url  # perhaps with a password
-        raise SchemaError(f"{shown} is not the address of a schema registry: http://HOST:PORT")
 
 
 def _message(error: urllib.error.HTTPError) -> str:

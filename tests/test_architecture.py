@@ -30,7 +30,7 @@ SHARED = {"dataclass", "deadline_http"}
 MAY_IMPORT = {
     "protocol": {"protocol"},
     "config": {"config"},
-    "schemas": {"schemas"},
+    "schemas": {"schemas", "config"},
     "storage": {"storage", "protocol", "config"},
     "cleaner": {"cleaner", "storage", "protocol", "config"},
     "broker": {"broker", "cleaner", "storage", "schemas", "protocol", "config"},

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
-from odradek.broker.peers.connections import Connection
+from odradek.broker.peers.connections import LogIn
 from odradek.broker.peers.logins import Say, log_in, log_in_by
 from odradek.cli.refusals import Unavailable
 from odradek.cli.wire.security import Properties, protocol_of
 from odradek.cli.wire.tokens import Bearer, bearer_of
 from odradek.config.inter_broker import MECHANISMS, OwnLogin
+from odradek.config.sasl import OAUTHBEARER
 
-LogIn = Callable[[Connection], Awaitable[int]]
-
-OAUTHBEARER = "OAUTHBEARER"
 _MECHANISM = "sasl.mechanism"
 _END = "\x01"
 

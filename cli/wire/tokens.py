@@ -20,7 +20,7 @@ from typing import Any
 from odradek.cli.refusals import CommandError, Unavailable
 from odradek.cli.wire.security import Properties
 from odradek.dataclass import dataclass
-from odradek.deadline_http import opener_until, read_bounded
+from odradek.deadline_http import add_login, fetch_within, read_bounded
 
 _PREFIX = "sasl.oauthbearer"
 _TIMEOUT_S = 10.0
@@ -85,12 +85,8 @@ def _fetch(url: str, credentials: str, form: dict[str, str], authority: str | No
     body = urllib.parse.urlencode(form).encode()
     try:
         request = urllib.request.Request(url, body, headers)
-        # Not for the host of a redirect.
-        encoded = base64.b64encode(credentials.encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {encoded}")
-        opener = opener_until(time.monotonic() + _TIMEOUT_S, authority)
-        with opener.open(request, timeout=_TIMEOUT_S) as response:
-            found = json.loads(read_bounded(response, _ANSWER_BYTES_MAX))
+        add_login(request, credentials)
+        found = json.loads(fetch_within(request, _TIMEOUT_S, _ANSWER_BYTES_MAX, authority))
     except urllib.error.HTTPError as error:
         raise CommandError(f"no token from {url}: {_refusal(error)}") from error
     except (OSError, ValueError, RecursionError, HTTPException) as error:

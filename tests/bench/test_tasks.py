@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
 
 from bench import tasks
+from bench.browser import CHROMIUM, NO_CHROMIUM
 from bench.processes import ROOT
-from tests.page.conftest import CHROMIUM
 
 PAGE = ROOT / "docs" / "tasks.md"
 
@@ -31,7 +31,7 @@ def test_the_page_has_each_task_with_its_command_and_its_pictures() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_each_task_is_done_twice(tmp_path: Path) -> None:
     pytest.importorskip("cel_expr_python", reason="needs the extra console")
     assert tasks.main(["--folder", str(tmp_path)]) == 0

@@ -18,8 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from bench.browser import CHROMIUM, NO_CHROMIUM, launch
 from bench.processes import ROOT
-from tests.page.conftest import CHROMIUM
 
 pytest.importorskip("material", reason="needs the dev extra")
 
@@ -160,12 +160,12 @@ def test_a_link_out_of_the_folder_of_pages_holds_in_the_site(site: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_a_browser_asks_nobody_else_and_finds_words(site: Path, served: str) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
     asked: list[str] = []
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(play)
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         for one in pages(site):

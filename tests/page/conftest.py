@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.browser import CHROMIUM, NO_CHROMIUM, launch
 from bench.processes import OdradekProcess, free_port
 from tests.broker.workers import Workers
 from tests.support.waiting import wait_for_http
@@ -18,7 +18,6 @@ from tests.support.waiting import wait_for_http
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
 
 _PATIENCE_MS = 20_000
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # Small segments, so that there is something to clean; the cleaner does what it is asked for.
 LAZY = {
     "cleanup.policy": "compact",
@@ -31,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip all of it where there is no browser, and say how to get one."""
     for item in items:
         if "tests/page" in item.nodeid and CHROMIUM is None:
-            item.add_marker(pytest.mark.skip(reason="no browser: apt-get install chromium"))
+            item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
 
 
 class Service(OdradekProcess):
@@ -171,8 +170,7 @@ def _run(running: T) -> Iterator[T]:
 def browser() -> Iterator[playwright.Browser]:
     """A browser without a window; it has an event loop of its own, which must end with it."""
     with playwright.sync_playwright() as play:
-        # It runs as root where tests do, in a container: the sandbox does not work there.
-        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = launch(play)
         yield started
         started.close()
 

@@ -20,9 +20,10 @@ from confluent_kafka.admin import (
 )
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from bench.browser import unlock
 from bench.processes import free_port
 from tests.page.conftest import IDLE, Service
-from tests.page.test_page import expect_live, expect_usable, open_at, unlock
+from tests.page.test_page import expect_live, expect_usable, open_at
 
 pytestmark = pytest.mark.slow
 

@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
+from bench.browser import unlock
 from bench.processes import ROOT
 from odradek.broker.metadata.store import ResourceType
 from tests.broker.moved_cluster import alter
@@ -32,11 +33,6 @@ def clean(service: Service, *arguments: str) -> None:
     """Have it clean by the command line, which finds the token by itself."""
     command = [sys.executable, "-m", "odradek.cli.main", "cleaner", "run", *arguments]
     subprocess.run([*command, "--url", service.http], cwd=ROOT, check=True, capture_output=True)
-
-
-def unlock(page: Page, token: str) -> None:
-    page.get_by_role("dialog").get_by_label("Token").fill(token)
-    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
 
 
 def open_at(page: Page, path: str, heading: str) -> None:

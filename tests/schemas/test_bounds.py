@@ -16,6 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.config.effective import resolve_apart
+from odradek.config.errors import ConfigError
+from odradek.config.http import HttpConfig
+from odradek.config.resolution import Layer, Source
 from odradek.schemas.errors import SchemaError
 from odradek.schemas.records import Codecs, Decoded
 from odradek.schemas.registry import AVRO, JSON, PROTOBUF, Reference, Registry, Schema
@@ -551,6 +555,10 @@ def test_a_registry_that_is_slow_is_waited_for_so_long(
 def test_an_address_of_no_registry_is_refused(url: str) -> None:
     with pytest.raises(SchemaError, match="not the address of a schema registry"):
         Registry(url)
+    # A broker refuses it by the same rule, before it serves anybody.
+    settings = {"odradek.schema.registry.url": url}
+    with pytest.raises(ConfigError, match=r"odradek\.schema\.registry\.url"):
+        resolve_apart(HttpConfig, [Layer(Source.STATIC_BROKER, settings)])
 
 
 @pytest.mark.parametrize("host", ["registry", "registry:99999"])

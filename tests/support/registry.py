@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import QUICK_START, ROOT, free_port
+from bench.processes import QUICK_START, ROOT, end, free_port
 from tests.support.waiting import wait_until
 
 FOLDER = ROOT / ".registry"
@@ -105,8 +105,4 @@ def running_registry(
         yield RunningRegistry(url)
     finally:
         process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)

@@ -5,19 +5,17 @@ Size and time are bounded, whatever the server does.
 
 from __future__ import annotations
 
-import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from odradek.deadline_http import opener_until, read_bounded
+from odradek.deadline_http import TOO_LONG, fetch_within
 
 SIZE_MAX = 1024 * 1024
 TIMEOUT_S = 10.0
 _SHOWN_MAX = 200
-_TOO_LONG = "the answer takes too long"
 
 
 class FetchFailed(Exception):
@@ -53,16 +51,14 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
 
 def fetch(url: str, timeout_s: float = TIMEOUT_S) -> bytes:
     """Fetch a JWKS over HTTP. Raises FetchFailed."""
-    opener = opener_until(time.monotonic() + timeout_s)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
     try:
-        with opener.open(request, timeout=timeout_s) as response:
-            return _bounded(read_bounded(response, SIZE_MAX))
+        return _bounded(fetch_within(request, timeout_s, SIZE_MAX))
     except urllib.error.HTTPError as error:
         error.close()
         raise FetchFailed(f"the answer is {error.code}") from None
     except TimeoutError:
-        raise FetchFailed(_TOO_LONG) from None
+        raise FetchFailed(TOO_LONG) from None
     except urllib.error.URLError as error:
         raise FetchFailed(_shown(error.reason)) from error
     except (OSError, ValueError, EOFError, HTTPException) as error:

@@ -90,11 +90,13 @@ async function tickQuietly() {
 /** Resolve once a token was entered, or after a time. */
 function anotherToken(timeoutMs) {
   return new Promise((resolve) => {
-    const timer = timeoutMs && setTimeout(resolve, timeoutMs);
-    addEventListener("token", () => {
+    const end = () => {
       clearTimeout(timer);
+      removeEventListener("token", end);
       resolve();
-    }, { once: true });
+    };
+    const timer = timeoutMs && setTimeout(end, timeoutMs);
+    addEventListener("token", end);
   });
 }
 
