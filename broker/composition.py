@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from odradek.broker.reassignment.handovers import Handovers
     from odradek.broker.shared.replicas import ReadReplicas
     from odradek.broker.shared.sharing import Sharing
-    from odradek.broker.web.server import HttpServer
     from odradek.broker.workers.role import Role
 
 logger = logging.getLogger(__name__)
@@ -148,11 +147,6 @@ class Broker:
     def where_http_is(self) -> str:
         """Return a text for the log that says where HTTP is served."""
         return str(self.http)
-
-    @property
-    def web(self) -> HttpServer | None:
-        """The HTTP server, None until it serves."""
-        return self.http.server
 
     async def start(self) -> None:
         """Bind the addresses, load the data on the disk, then accept connections.

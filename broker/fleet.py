@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -23,6 +22,7 @@ from odradek.broker.metadata.identity import with_node_id
 from odradek.broker.process import logs
 from odradek.broker.process.service import ServiceSocket
 from odradek.broker.serve import Reports, StartError, StopError, say, serve
+from odradek.broker.web.admin_token import AdminToken, create_admin_token
 from odradek.broker.web.united.port import Opening, SharedPort
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.layers import layers_of_workers
@@ -34,9 +34,6 @@ from odradek.config.resolution import Layer
 from odradek.config.workers import with_catalog, without_own, worker_layer
 from odradek.storage.meta_properties import META
 from odradek.storage.real_files import RealFileSystem
-
-if TYPE_CHECKING:
-    from odradek.broker.web.access import AdminToken
 
 logger = logging.getLogger(__name__)
 
@@ -138,9 +135,7 @@ class Fleet:
 
     def _share_port(self) -> None:
         """Create the admin token, and the folder of the workers' private sockets."""
-        from odradek.broker.web.access import grant_access
-
-        self._token = grant_access(self._fs, self._directory, self._given_token)
+        self._token = create_admin_token(self._fs, self._directory, self._given_token)
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="odradek-"))
         except OSError as error:

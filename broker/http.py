@@ -2,7 +2,8 @@
 
     bind     the address is taken, before the data is touched
     answer   it answers that the broker is starting, by little code (web/early.py)
-    listen   the HTTP library is loaded, and serves the page, /api and /metrics
+    listen   connections wait until the first of them has loaded the HTTP library, which serves the
+             page, /api and /metrics: a broker that nobody asks over HTTP does without its 16 MB
 
 Workers of one machine have one address. At their first start one of them answers that they start;
 once all serve it opens the port, and the others follow. A worker that is started again opens it
@@ -12,6 +13,7 @@ once it serves.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +22,9 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.hosts.addresses import bind
 from odradek.broker.loop.tasks import start_task
-from odradek.broker.web.certificate import read_certificate
+from odradek.broker.network.exposure import warn_of_http
+from odradek.broker.web.admin_token import AdminToken, create_admin_token
+from odradek.broker.web.certificate import Certificate, read_certificate
 from odradek.broker.web.early import EarlyAnswers
 from odradek.config.broker import BrokerConfig
 from odradek.config.effective import resolve_apart
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from odradek.broker.web.server import HttpServer
     from odradek.broker.web.united.port import SharedPort
 
+logger = logging.getLogger(__name__)
+
 _LOOK_S = 0.05
 
 
@@ -40,7 +46,12 @@ class Http:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shared: SharedPort | None = None if broker.role is None else broker.role.port
+        self._certificate: Certificate | None = None
+        self._loading: asyncio.Task[None] | None = None
         self.sockets: Sequence[socket.socket] = ()
+        # Set before clients are accepted, if HTTP is served.
+        self.token: AdminToken | None = None
+        # None until the first connection.
         self.server: HttpServer | None = None
 
     def __str__(self) -> str:
@@ -71,26 +82,83 @@ class Http:
             if self._shared is None or self._shared.answers_first:
                 await self._early.serve("starting")
 
+    @property
+    def url(self) -> str:
+        """The address of the page, for a browser on this machine."""
+        host, port = self.sockets[0].getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104: none is bound
+        scheme = "http" if self._certificate is None else "https"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+
     async def listen(self) -> None:
-        """Let the HTTP server answer from here on."""
+        """Let connections be served by the HTTP server from here on."""
         if not self.sockets:
             return
         broker, shared = self._broker, self._shared
+        self.token = self._create_token() if shared is None else shared.token
+        self._warn()
+        if self._certificate is not None:
+            following = start_task("follow the certificate", self._certificate.follow())
+            broker.stopping.callback(following.cancel)
+        broker.stopping.push_async_callback(self._answer_at_end)
+        broker.stopping.push_async_callback(self._close)
         if shared is None:
             self._early.pause()
-        # Loading the library takes as long as the rest of the start; clients are served meanwhile.
-        await broker.loop.run_in_executor(None, import_module, "odradek.broker.web.server")
+            self._wait_for_connections()
+            return
+        server = self._create_server()  # its library was loaded before the workers were forked
+        await server.listen_privately(shared.paths[broker.node_id])
+        self._loading = start_task("open the HTTP port", self._open(server, shared))
+
+    def load(self) -> asyncio.Task[None]:
+        """Begin to load the HTTP library, unless that was done; return the task that serves."""
+        if self._loading is None:
+            self._forget_connections()
+            self._loading = start_task("serve HTTP", self._serve())
+        return self._loading
+
+    def _wait_for_connections(self) -> None:
+        for one in self.sockets:
+            self._broker.loop.add_reader(one, self.load)
+
+    def _forget_connections(self) -> None:
+        for one in self.sockets:
+            self._broker.loop.remove_reader(one)
+
+    async def _serve(self) -> None:
+        module = "odradek.broker.web.server"
+        try:
+            # Kafka's clients are served meanwhile.
+            await self._broker.loop.run_in_executor(None, import_module, module)
+            await self._create_server().listen()
+        except Exception:
+            await self._early.serve_again("unable to serve HTTP, its log says why")
+            raise
+
+    def _create_server(self) -> HttpServer:
         from odradek.broker.web.server import HttpServer
 
-        self.server = HttpServer(broker, self._certificate, self.sockets, shared)
-        broker.stopping.push_async_callback(self._answer_at_end)
-        broker.stopping.push_async_callback(self.server.close)
-        if shared is None:
-            await self.server.listen()
-            return
-        await self.server.listen_privately(shared.paths[broker.node_id])
-        opening = start_task("open the HTTP port", self._open(self.server, shared))
-        broker.stopping.callback(opening.cancel)
+        assert self.token is not None
+        self.server = HttpServer(
+            self._broker, self._certificate, self.sockets, self.token, self._shared
+        )
+        return self.server
+
+    def _create_token(self) -> AdminToken:
+        broker = self._broker
+        path, given = broker.directories[0].path, broker.config.odradek_admin_token
+        return create_admin_token(broker.fs, path, given)
+
+    def _warn(self) -> None:
+        broker = self._broker
+        has_token = broker.configs.of(HttpConfig).odradek_http_read_token is not None
+        warning = warn_of_http(
+            [one.getsockname()[:2] for one in self.sockets],
+            is_guarded=has_token or broker.security.authorizer is not None,
+            is_secured=self._certificate is not None,
+        )
+        if warning:
+            logger.warning("%s", warning)
 
     async def _open(self, server: HttpServer, shared: SharedPort) -> None:
         # A change in shared memory wakes nobody.
@@ -99,6 +167,15 @@ class Http:
         self._early.pause()
         await server.listen()
         shared.opened()
+
+    async def _close(self) -> None:
+        if self._loading is None:
+            self._forget_connections()
+            return
+        self._loading.cancel()
+        await asyncio.gather(self._loading, return_exceptions=True)
+        if self.server is not None:
+            await self.server.close()
 
     async def _answer_at_end(self) -> None:
         shared = self._shared

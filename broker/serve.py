@@ -31,7 +31,7 @@ from odradek.storage.errors import DiskFailure, StorageError
 from odradek.storage.real_files import RealFileSystem
 
 if TYPE_CHECKING:
-    from odradek.broker.web.server import HttpServer
+    from odradek.broker.web.admin_token import AdminToken
     from odradek.broker.workers.role import Role
 
 logger = logging.getLogger(__name__)
@@ -66,16 +66,17 @@ class Reports:
         line += f", data in {', '.join(data)}"
         self.service.ready(line)
         self._print(line, listeners=where, data=data)
-        if broker.web is not None and (role is None or role.number == 1):
-            self._print(f"web page on {broker.web.url} (admin token: {self._token(broker.web)})")
+        token = broker.http.token
+        if token is not None and (role is None or role.number == 1):
+            self._print(f"web page on {broker.http.url} (admin token: {self._token(token)})")
 
-    def _token(self, web: HttpServer) -> str:
+    def _token(self, token: AdminToken) -> str:
         """Return the token if a person reads it; for a log, the name of the file that has it."""
-        if web.access.path is None:
+        if token.path is None:
             return "that of odradek.admin.token"
         if self.log_format != logs.JSON and sys.stdout.isatty():
-            return web.access.token
-        return f"in {web.access.path}"
+            return token.text
+        return f"in {token.path}"
 
     def _print(self, line: str, **fields: object) -> None:
         is_json = self.log_format == logs.JSON

@@ -1,12 +1,6 @@
 """Decides by tokens which requests may read or change anything over HTTP.
 
-The admin token allows all requests. It is the value of odradek.admin.token, else a random one in
-a file that only the broker's own user may read, so that commands on the same machine find it:
-
-    data/odradek-admin-token
-
-Each start creates a new token: a process that took the port of a stopped broker, and got the token
-from a client, cannot use it with the next broker. All workers of a machine have the same one.
+The admin token (admin_token.py) allows all requests.
 
 Reading is free, as from a PLAINTEXT listener, unless odradek.http.read.token is set: then it needs
 that token or the admin token. With an authorizer, reading always needs a token: HTTP must not show
@@ -29,9 +23,7 @@ import hmac
 import logging
 import math
 import re
-import secrets
 from collections.abc import Callable
-from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,13 +31,11 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.loop.seldom import Seldom
+from odradek.broker.web.admin_token import FILE_NAME, AdminToken
 from odradek.broker.web.console.actor import Actor
 from odradek.broker.web.guesses import Guesses, Holds
 from odradek.broker.web.requests import ACTOR, Problem, client_address
 from odradek.broker.web.rights import require_route
-from odradek.dataclass import dataclass
-from odradek.storage.errors import StorageError
-from odradek.storage.files import FileSystem
 
 if TYPE_CHECKING:
     from odradek.broker.security.principals import Principal
@@ -53,22 +43,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "odradek-admin-token"
-_TOKEN_BYTES = 16
 _SCHEME = "Bearer "
 # Tokens of logins begin with this (logins.py).
 LOGIN = "login."
 # The files of the page, and the broker's health, reveal nothing of its data.
 _FREE = re.compile(r"/|/page/.*|/health(/live|/ready)?|/api/login")
-
-
-@dataclass(frozen=True, slots=True)
-class AdminToken:
-    """The token that allows everything, and the place where a person finds it."""
-
-    text: str = field(repr=False)
-    source: str
-    path: Path | None = None  # the file with the token, if there is one
 
 
 class TooManyWrongTokens(Problem):
@@ -209,20 +188,6 @@ class Access:
         if self._admin.path is None or is_here(address):
             return self._admin.source
         return f"the broker keeps it in {FILE_NAME} of its first log directory"
-
-
-def grant_access(fs: FileSystem, directory: Path, configured: str | None) -> AdminToken:
-    """Return the admin token: the configured one, or a new one in the file."""
-    if configured:
-        return AdminToken(configured, "it is the broker's setting odradek.admin.token")
-    path = directory / FILE_NAME
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
-    try:
-        fs.write_private(path, f"{token}\n".encode())
-    except StorageError as error:
-        logger.warning("could not store an admin token, set odradek.admin.token: %s", error)
-        return AdminToken(token, "it could not be stored: set the broker's odradek.admin.token")
-    return AdminToken(token, f"it is in {path} on the broker's machine", path)
 
 
 def _shows(request: web.Request, *tokens: str) -> bool:

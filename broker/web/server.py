@@ -4,14 +4,12 @@
     /health/ready   200 while clients are accepted, else 503; for readiness probes
     /health         the list of problems, 503 unless it is empty; for alerts and people
 
-It starts after the Kafka listeners, so that loading the HTTP library delays no client; early.py
-answers before and after it.
+The first connection loads it (broker/http.py); early.py answers while the broker starts and stops.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +19,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from odradek.broker.loop.garbage import uncollected
-from odradek.broker.loop.tasks import start_task
-from odradek.broker.network.exposure import warn_of_http
 from odradek.broker.observability.exposition.render import render
 from odradek.broker.observability.exposition.snapshot import take_snapshot
 from odradek.broker.web.accepting import Acceptor
-from odradek.broker.web.access import Access, grant_access
+from odradek.broker.web.access import Access
 from odradek.broker.web.cleaner_routes import add_cleaner_routes
 from odradek.broker.web.cluster import add_cluster_routes
 from odradek.broker.web.cluster_moves import add_cluster_move_routes
@@ -50,12 +46,11 @@ from odradek.broker.web.topics import add_topic_routes
 from odradek.config.http import HttpConfig
 
 if TYPE_CHECKING:
+    from odradek.broker.web.admin_token import AdminToken
     from odradek.broker.web.certificate import Certificate
     from odradek.broker.web.console.asking import ConsoleServices
     from odradek.broker.web.united.answering import UnitedAnswers
     from odradek.broker.web.united.port import SharedPort
-
-logger = logging.getLogger(__name__)
 
 # How long a stop waits for answers that are being sent.
 _DRAIN_S = 1.0
@@ -73,15 +68,11 @@ class HttpServer:
         broker: ConsoleServices,
         certificate: Certificate | None,
         sockets: Sequence[socket.socket],
+        admin: AdminToken,
         shared: SharedPort | None = None,
     ) -> None:
-        """Create the admin token, unless workers share one.
-
-        The `sockets` are bound. With a `certificate`, connections use TLS.
-        """
+        """Begin on bound sockets. With a `certificate`, connections use TLS."""
         self._broker, self._sockets = broker, sockets
-        path, given = broker.directories[0].path, broker.config.odradek_admin_token
-        admin = grant_access(broker.fs, path, given) if shared is None else shared.token
         config = broker.configs.of(HttpConfig)
         self._certificate = certificate
         self.access = Access(
@@ -129,25 +120,14 @@ class HttpServer:
         )
         self._acceptor: Acceptor | None = None
         self._private: asyncio.Server | None = None
-        self._following: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
         """Accept connections."""
         await self._set_up()
         limits, sockets = self._limits, self._sockets
         self._guard.limits = limits
-        context = None
-        if self._certificate is not None:
-            context = self._certificate.context
-            self._following = start_task("follow the certificate", self._certificate.follow())
-        warning = warn_of_http(
-            [one.getsockname()[:2] for one in sockets],
-            is_guarded=self.access.is_guarded,
-            is_secured=context is not None,
-        )
-        if warning:
-            logger.warning("%s", warning)
-        self._acceptor = Acceptor(limits, context)
+        certificate = self._certificate
+        self._acceptor = Acceptor(limits, None if certificate is None else certificate.context)
         for one in sockets:
             self._acceptor.listen(one)
 
@@ -179,18 +159,8 @@ class HttpServer:
             auto_decompress=False,
         )
 
-    @property
-    def url(self) -> str:
-        """The address of the page, for a browser on this machine."""
-        host, port = self._sockets[0].getsockname()[:2]
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104: none is bound
-        scheme = "http" if self._certificate is None else "https"
-        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
-
     async def close(self) -> None:
         """Stop serving."""
-        if self._following is not None:
-            self._following.cancel()
         if self._acceptor is not None:
             await self._acceptor.close()
         if self._private is not None:

@@ -22,11 +22,11 @@ async def send(
 
     The admin token is shown, unless another one is given; "" stands for none.
     """
-    assert broker.web is not None
+    assert broker.http.token is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     shown = dict(headers)
     if token != "":
-        shown |= bearer(token or broker.web.access.token)
+        shown |= bearer(token or broker.http.token.text)
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{url(broker)}/api/{path}", data=BytesIO(data), headers=shown) as response,

@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.images import COPY_NAME, DATABASE_NAME
-from odradek.broker.web.access import FILE_NAME as TOKEN
+from odradek.broker.web.admin_token import FILE_NAME as TOKEN
 from odradek.cleaner.runtime.history import FILE_NAME as HISTORY
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.meta_properties import META

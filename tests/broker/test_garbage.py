@@ -57,8 +57,7 @@ async def test_none_is_looked_for_while_metrics_are_made(tmp_path: Path) -> None
             "odradek.otlp.interval.ms": "100",
         }
         async with live(tmp_path, settings) as broker, aiohttp.ClientSession() as session:
-            assert broker.web is not None
-            async with session.get(f"{broker.web.url.rstrip('/')}/metrics") as answer:
+            async with session.get(f"{broker.http.url.rstrip('/')}/metrics") as answer:
                 assert answer.status == 200
             await until(lambda: broker.metrics.otlp_pushes)
     assert set(found) == {("page", False), ("push", False)}

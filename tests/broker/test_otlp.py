@@ -97,10 +97,9 @@ async def test_pushed_samples_equal_those_of_the_metrics_page(tmp_path: Path) ->
             collector.requests.clear()
             await until(lambda: bool(collector.requests))
             pushed = samples_of(collector)
-            assert broker.web is not None
             async with (
                 aiohttp.ClientSession() as session,
-                session.get(f"{broker.web.url.rstrip('/')}/metrics") as got,
+                session.get(f"{broker.http.url.rstrip('/')}/metrics") as got,
             ):
                 told = {
                     (sample.name, normal(sample.labels)): sample.value

@@ -20,10 +20,10 @@ from tests.broker.web import serving
 @on_uvloop
 async def test_each_route_has_a_decision(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
-        assert broker.web is not None
+        assert broker.http.server is not None
         routes = {
             (one.method, one.resource.canonical)
-            for one in broker.web._runner.app.router.routes()
+            for one in broker.http.server._runner.app.router.routes()
             if one.method != "HEAD" and one.resource is not None
         }
     assert routes | {("GET", ENDS)} == set(ROUTES)

@@ -110,7 +110,7 @@ async def test_wrong_tokens_are_slowed_down_and_the_right_one_never_is(
             assert (await ask(broker, path, bearer(f"guess-{number}"), "POST"))[0] == 401
         held = asyncio.ensure_future(ask(broker, path, bearer("guess-more"), "POST"))
         async with asyncio.timeout(PATIENCE_S):
-            await until(lambda: broker.web.access.held_count == 1)
+            await until(lambda: broker.http.server.access.held_count == 1)
             # There is no such topic, which only the right token gets to hear.
             assert (await ask(broker, path, bearer("open-sesame-41"), "POST"))[0] == 404
             for token in ("look-only-17", "open-sesame-41"):
@@ -136,7 +136,7 @@ async def test_a_wrong_token_that_is_held_is_answered_and_its_connection_closed(
             status, headers, body = await ask(broker, path, bearer("guess-more"), "POST")
         assert status == 429 and 0 < int(headers["Retry-After"]) <= WINDOW_S and b"wait" in body
         assert headers["Connection"] == "close"
-        assert broker.web is not None and broker.web.access.held_count == 0
+        assert broker.http.server is not None and broker.http.server.access.held_count == 0
 
 
 @on_uvloop
@@ -154,7 +154,7 @@ async def test_a_crowd_of_wrong_tokens_holds_few_places_and_fills_no_log(
         for number in range(WRONG_MAX):
             await guess(number)
         held = [asyncio.ensure_future(guess(number)) for number in range(32 // HELD_SHARE)]
-        await until(lambda: broker.web.access.held_count == len(held))
+        await until(lambda: broker.http.server.access.held_count == len(held))
         async with asyncio.timeout(PATIENCE_S):
             for number in range(50):  # there is no place to hold these
                 assert await guess(number) == 429

@@ -42,8 +42,8 @@ async def test_dripping_a_head_gains_no_time(
 @on_uvloop
 async def test_a_connection_may_be_used_again(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, connection(broker) as (reader, writer):
-        assert broker.web is not None and broker.web._guard.limits is not None
-        guard = broker.web._guard.limits
+        assert broker.http.server is not None and broker.http.server._guard.limits is not None
+        guard = broker.http.server._guard.limits
         for _ in range(3):
             writer.write(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -140,8 +140,8 @@ async def test_a_client_that_does_not_read_is_dropped(
         (log,) = (await create(broker, "prices")).logs
         for at in range(200):
             append(log, batch(b"v" * 8000, key=b"k%d" % at))
-        assert broker.web is not None
-        guard = broker.web._guard.limits
+        assert broker.http.server is not None
+        guard = broker.http.server._guard.limits
         assert guard is not None
         async with connection(broker) as (_, writer):
             ask_all = b"GET /api/records?topic=prices&limit=1000 HTTP/1.1\r\nHost: [::1]\r\n\r\n"
@@ -165,8 +165,8 @@ async def test_connections_are_counted(
             connection(broker) as (other, _),
         ):
             assert await is_reset(reader) and await is_reset(other)
-        assert broker.web is not None and broker.web._guard.limits is not None
-        await until(lambda: not broker.web._guard.limits._open)
+        assert broker.http.server is not None and broker.http.server._guard.limits is not None
+        await until(lambda: not broker.http.server._guard.limits._open)
         assert (await ask(broker, "/health"))[0] == 200
     assert len([one for one in caplog.messages if "refused connections" in one]) == 1
 

@@ -105,9 +105,9 @@ async def test_a_login_ends_with_its_time_its_password_and_its_user(tmp_path: Pa
 
         token = await log_in(broker, "bob", "bobs secret")
         now_ms = broker.clock.now_ms()
-        assert broker.web is not None
+        assert broker.http.token is not None
         made = logins.Logins(
-            broker.security, broker.web.access.token, lambda: now_ms + logins.LIFETIME_MS + 1_000
+            broker.security, broker.http.token.text, lambda: now_ms + logins.LIFETIME_MS + 1_000
         )
         assert made.read(token) is None
 
@@ -215,9 +215,9 @@ async def test_a_person_without_rights_gets_nothing_from_any_route(
             for at in range(4)
         ]
         token = await log_in(one, "ann", PASSWORD)
-        assert one.web is not None
+        assert one.http.server is not None
         query = "?topic=secret-topic&group=secret-group&key=secret-key&partition=0&broker=1"
-        for route in one.web._runner.app.router.routes():
+        for route in one.http.server._runner.app.router.routes():
             assert route.resource is not None
             path = route.resource.canonical
             if path in FREE or path == "/api/login":

@@ -52,15 +52,15 @@ async def test_nothing_changes_without_the_token(
 async def test_the_token_is_of_one_start_and_for_the_broker_s_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "data" / "odradek-admin-token"
     async with serving(tmp_path) as broker:
-        assert broker.web is not None
-        token = broker.web.access.token
+        assert broker.http.token is not None
+        token = broker.http.token.text
         assert path.read_text() == f"{token}\n" and len(token) >= 22
         assert (await get(broker, "/api/broker"))["token_file"] == str(path)
     path.chmod(0o644)
     async with serving(tmp_path) as broker:
         # Whoever has been shown the former one while nobody served there has nothing of it.
-        assert broker.web is not None and broker.web.access.token != token
-        assert path.read_text() == f"{broker.web.access.token}\n"
+        assert broker.http.token is not None and broker.http.token.text != token
+        assert path.read_text() == f"{broker.http.token.text}\n"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         former = {"Authorization": f"Bearer {token}"}
         status, _ = await request(broker, "POST", "/api/cleaner/run?topic=prices", former)

@@ -192,8 +192,8 @@ async def seed(path: Path) -> frozenset[tuple[str, str]]:
             [NewTopic(f"plain-{at}", 1, configs={}) for at in range(PLAIN_TOPICS)]
         )
         await asyncio.to_thread(commit, broker.server.listeners[0].port)
-        assert broker.web is not None
-        resources = broker.web._runner.app.router.routes()
+        assert broker.http.server is not None
+        resources = broker.http.server._runner.app.router.routes()
         return frozenset(
             (one.method, one.resource.canonical)
             for one in resources

@@ -53,8 +53,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
 async def test_everything_is_served_over_tls(tmp_path: Path, authority: trustme.CA) -> None:
     settings = {**issue(authority, tmp_path / "tls"), **READ}
     async with serving(tmp_path, settings) as broker, aiohttp.ClientSession() as session:
-        assert broker.web is not None
-        where = broker.web.url
+        where = broker.http.url
         assert where.startswith("https://127.0.0.1:")
         context = trusting(authority)
         for path, status in (("health", 200), ("", 200), ("api/topics", 401)):
@@ -97,8 +96,8 @@ async def test_a_new_certificate_needs_no_restart(
     caplog.set_level(logging.INFO)
     settings = issue(authority, tmp_path / "tls", "localhost")
     async with serving(tmp_path, settings) as broker:
-        assert broker.web is not None and broker.web._certificate is not None
-        certificate = broker.web._certificate
+        assert broker.http._certificate is not None
+        certificate = broker.http._certificate
         quick = asyncio.ensure_future(certificate.follow(every_s=0.01))
 
         async def serial() -> str:
@@ -214,8 +213,8 @@ async def test_a_client_that_is_silent_before_the_handshake_takes_a_place(
         ):
             assert await is_reset(reader)
             assert "odradek.http.connections.max allows no more count=1" in caplog.text
-        assert broker.web is not None and broker.web._guard.limits is not None
-        open_ones = broker.web._guard.limits._open
+        assert broker.http.server is not None and broker.http.server._guard.limits is not None
+        open_ones = broker.http.server._guard.limits._open
         await until(lambda: not open_ones)
         for _ in range(4):  # nor does a handshake that fails keep its place
             async with connection(broker) as (reader, writer):

@@ -46,8 +46,8 @@ async def fill(broker: Broker) -> None:
 
 
 def turns(broker: Broker, name: str) -> ConcurrencyLimiter:
-    assert broker.web is not None
-    return {"reads": broker.web._reads, "lists": broker.web._lists}[name]
+    assert broker.http.server is not None
+    return {"reads": broker.http.server._reads, "lists": broker.http.server._lists}[name]
 
 
 async def take_all(one: ConcurrencyLimiter) -> None:

@@ -21,8 +21,10 @@ SETTINGS = {"metrics.listener": "127.0.0.1:0", "log.cleaner.backoff.ms": "600000
 
 @asynccontextmanager
 async def serving(path: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Broker]:
-    """Start a broker with its HTTP listener."""
+    """Start a broker; its HTTP server is loaded where it has one."""
     async with live(path, {**SETTINGS, **(settings or {})}) as broker:
+        if broker.http.sockets:
+            await broker.http.load()
         yield broker
 
 
@@ -40,8 +42,8 @@ async def request(
     **query: str | int,
 ) -> tuple[int, bytes]:
     """Return the status and the body of an answer; the admin token is shown."""
-    assert broker.web is not None
-    shown = {"Authorization": f"Bearer {broker.web.access.token}", **(headers or {})}
+    assert broker.http.token is not None
+    shown = {"Authorization": f"Bearer {broker.http.token.text}", **(headers or {})}
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, url(broker) + path, headers=shown, params=query) as response,

@@ -13,12 +13,9 @@ import mmap
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from odradek.broker.web.admin_token import AdminToken
 from odradek.dataclass import dataclass
-
-if TYPE_CHECKING:  # the library is loaded by the process that starts the workers
-    from odradek.broker.web.access import AdminToken
 
 
 class Opening:
