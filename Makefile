@@ -12,6 +12,7 @@ S3 := .s3/versitygw
 REGISTRY := .registry/.ready
 APICURIO := io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all
 HELM := .helm/helm
+NFPM := .nfpm/nfpm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
 # requirements-build.lock.
 INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
@@ -37,7 +38,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check look collect light mutants dist secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
+.PHONY: run cluster test test-all check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -81,6 +82,13 @@ dist: $(READY_DEV)
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m tests.distribution dist
+
+# The package of Debian, in dist/, for this machine's architecture and Debian's Python.
+deb: $(READY) $(NFPM)
+	packaging/debian/build.sh $(BIN)/python $(NFPM)
+
+$(NFPM):
+	GOBIN=$(CURDIR)/.nfpm go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 # Dangerous code, packages with known holes, secrets in the files.
 secure: $(READY_DEV)
@@ -171,7 +179,7 @@ $(HELM):
 	GOBIN=$(CURDIR)/.helm go install helm.sh/helm/v3/cmd/helm@v3.18.4
 
 clean:
-	rm -rf $(VENV) data .kafka .interop .s3 .registry .helm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .s3 .registry .helm .nfpm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

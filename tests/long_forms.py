@@ -323,6 +323,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "storage/test_transactions_kafka.py": {"*": []},
     "test_compose.py": {"test_brokers_with_the_environments_of_the_cluster_are_one": ["object"]},
+    "test_debian.py": {"test_the_package*": []},
     "test_distribution.py": {"test_the_wheel*": ALL, "*": []},
     "test_makefile.py": {"test_make_check_needs_no_more_than_the_development_packages": []},
 }

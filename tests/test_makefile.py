@@ -24,6 +24,7 @@ STAMPS = {
     r"\$\(BIN\)/python -m docs\.": "$(READY)",
     r"\$\(BIN\)/odradek\b": "$(READY)",
     r"\$\(BIN\)/python -m pip\b": "$(BIN)/python",
+    r"\$\(BIN\)/python$": "$(READY)",  # what a script of the recipe builds with
 }
 
 
