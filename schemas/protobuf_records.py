@@ -24,6 +24,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from odradek.schemas.errors import SchemaError, SchemaUnavailable, reason_of
+from odradek.schemas.known_files import write_known_files
 
 _COMPILE_S = 10.0
 _INDEXES_MAX = 64
@@ -186,11 +187,9 @@ def _compiled(
     first: str,
 ) -> descriptor_pb2.FileDescriptorSet:
     """Compile a file, and those that it imports."""
-    import grpc_tools
-
-    bundled = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="odradek-schema-") as name:
         folder, kept = Path(name) / "sources", Path(name) / "described"
+        known = write_known_files(Path(name) / "known")
         for path, text in sources.items():
             file = folder / _inside(path)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +198,8 @@ def _compiled(
         kept.write_bytes(found.SerializeToString())
         target = Path(name) / "compiled"
         command = [
-            sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{bundled}",
+            sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}",
+            *(f"-I{one}" for one in known),
             *([f"--descriptor_set_in={kept}"] if described else []),
             "--include_imports", f"--descriptor_set_out={target}", first,
         ]  # fmt: skip
