@@ -26,7 +26,7 @@ def test_produced_records_are_consumed(odradek):
     producer.close()
     consumer = KafkaConsumer(
         "orders", bootstrap_servers=odradek, auto_offset_reset="earliest", group_id="tests",
-        consumer_timeout_ms=60_000,
+        consumer_timeout_ms=60_000, metadata_max_age_ms=1_000,
     )
     assert [next(consumer).value for _ in range(3)] == [b"order 0", b"order 1", b"order 2"]
     consumer.close()

@@ -79,6 +79,8 @@ def test_medium_the_example_by_a_stock_client_and_files(start_broker: StartBroke
         bootstrap_servers=broker.bootstrap,
         auto_offset_reset="earliest",
         consumer_timeout_ms=WAIT_S * 1000,
+        # kafka-python 3.0 may miss a topic at its start, and asks again after this
+        metadata_max_age_ms=1_000,
     )
     seen = []
     for record in consumer:

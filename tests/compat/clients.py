@@ -87,6 +87,8 @@ class KafkaPython:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             consumer_timeout_ms=int(CONSUME_TIMEOUT_S * 1000),
+            # kafka-python 3.0 may miss a topic at its start, and asks again after this
+            metadata_max_age_ms=1_000,
         )
         seen = []
         for record in consumer:

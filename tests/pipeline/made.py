@@ -31,7 +31,13 @@ def consumed(bootstrap: str, topic: str, count: int) -> list[Seen]:
     """Read a topic from its start, so many records and no more."""
     from kafka import KafkaConsumer
 
-    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        # kafka-python 3.0 may miss a topic at its start, and asks again after this
+        metadata_max_age_ms=1_000,
+    )
     seen: list[Seen] = []
     deadline_s = time.monotonic() + PATIENCE_S
     try:

@@ -62,6 +62,8 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
         consumer_timeout_ms=60_000,
+        # kafka-python 3.0 may miss a topic at its start, and asks again after this
+        metadata_max_age_ms=1_000,
     )
     values = [next(consumer).value for _ in range(count)]
     consumer.close()
