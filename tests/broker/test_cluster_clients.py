@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,13 +42,15 @@ SETTINGS = {
 
 
 @contextmanager
-def running(folder: Path, url: str) -> Iterator[list[OdradekProcess]]:
-    """Run three brokers."""
+def running(
+    folder: Path, url: str, settings: Mapping[str, str] = SETTINGS
+) -> Iterator[list[OdradekProcess]]:
+    """Run three brokers. With the usual settings, the lease of a killed one ends soon."""
     with ExitStack() as stack:
         brokers = []
         for number in (1, 2, 3):
-            settings = {**SETTINGS, "node.id": str(number), "odradek.catalog.url": url}
-            one = OdradekProcess(folder / str(number), settings)
+            own = {**settings, "node.id": str(number), "odradek.catalog.url": url}
+            one = OdradekProcess(folder / str(number), own)
             one.start()
             stack.callback(lambda one=one: one.process and one.stop())  # type: ignore[misc]
             brokers.append(one)

@@ -8,12 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from bench.processes import OdradekProcess
 from tests.broker.test_cluster_clients import addresses, create, running
 from tests.cli.answering import answering
 from tests.cli.commands import Commands, fresh
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+# No broker loses its session, however busy the machine is.
+LONG_LEASE = {
+    "broker.session.timeout.ms": "600000",
+    "broker.heartbeat.interval.ms": "100",
+    "offsets.topic.num.partitions": "6",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def wait_for_three(brokers: list[OdradekProcess]) -> None:
+    """Wait until each broker knows all three: partitions are then spread over them."""
+    for commands in [Commands(one.bootstrap) for one in brokers]:
+        wait_until(lambda at=commands: len(at.document("cluster", "brokers")["brokers"]) == 3)
 
 
 def test_the_brokers_are_shown_with_the_partitions_that_they_lead(commands: Commands) -> None:
@@ -44,9 +59,9 @@ def test_partitions_without_a_leader_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_new_topic_is_found_at_any_broker(tmp_path: Path) -> None:
-    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as brokers:
+    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}", LONG_LEASE) as brokers:
+        wait_for_three(brokers)
         first, second = (Commands(one.bootstrap) for one in brokers[:2])
-        wait_until(lambda: len(second.document("cluster", "brokers")["brokers"]) == 3)
         for name in ("a", "b", "c"):
             first.shown("topics", "create", name)
             second.shown("produce", name, text="as soon as it is there\n")
@@ -54,7 +69,8 @@ def test_a_new_topic_is_found_at_any_broker(tmp_path: Path) -> None:
 
 
 def test_partitions_are_copied_away_from_a_broker_and_back(tmp_path: Path) -> None:
-    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}") as brokers:
+    with running(tmp_path, f"sqlite://{tmp_path / 'catalog.db'}", LONG_LEASE) as brokers:
+        wait_for_three(brokers)
         create(addresses(brokers), "t")
         first = Commands(brokers[0].bootstrap)
 
