@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from odradek.broker.api_table import Api
@@ -89,16 +90,20 @@ def forms(
 def styled(style: str, known: Known) -> Values:
     """Return what fills items in a style."""
 
+    @cache
+    def there_is(owner: str, name: str) -> Sequence[Any]:
+        there = known.get(f"{owner}.{name}", known.get(name, ()))
+        is_unused = style == "distinct" or (style == "made-up" and len(there) > _KINDS_MAX)
+        return () if is_unused else there
+
     def value(owner: str, field: Field, rank: int) -> Any:
         kind = _kind(field)
         if style == "empty":
             return _small(kind)
         if style == "same":
             return _some(kind, 0)
-        there = known.get(f"{owner}.{field.name}", known.get(field.name, ()))
-        if style == "made-up" and len(there) > _KINDS_MAX:
-            there = ()
-        if there and style != "distinct":
+        there = there_is(owner, field.name)
+        if there:
             return there[0 if style == "one-known" else rank % len(there)]
         return _some(kind, rank)
 
@@ -108,16 +113,21 @@ def styled(style: str, known: Known) -> Values:
 def filled(cls: type, version: int, values: Values, rank: int) -> Any:
     """Return a struct whose arrays are empty."""
     given: dict[str, Any] = {}
-    for field in fields_of(cls):
-        if version not in field.spec.versions:
-            continue
+    owner = cls.__name__
+    for field in _fields(cls, version):
         if field.is_array:
             given[field.name] = []
         elif field.struct is not None:
             given[field.name] = filled(field.struct, version, values, rank)
         else:
-            given[field.name] = values(cls.__name__, field, rank)
+            given[field.name] = values(owner, field, rank)
     return cls(**given)
+
+
+@cache
+def _fields(cls: type, version: int) -> list[Field]:
+    """Return the fields that a class has in a version."""
+    return [field for field in fields_of(cls) if version in field.spec.versions]
 
 
 def crowded(
@@ -193,8 +203,8 @@ def _count_max(
     made: Callable[[int], Any], version: int, size_bytes: int, charge: int
 ) -> int:
     """Return how many items fit into so many bytes, and into the memory that they may take."""
-    few, many = (len(encode(made(count), version)) for count in (100, 400))
-    size = (many - few) / 300
+    few, many = (len(encode(made(count), version)) for count in (100, 200))
+    size = (many - few) / 100
     count = size_bytes / size
     if charge > RATIO_MAX * size:
         count = min(count, 0.8 * ALLOWANCE_BYTES / (charge - RATIO_MAX * size))
