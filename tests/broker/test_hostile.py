@@ -173,11 +173,16 @@ def _bomb(codec: Codec) -> bytes:
     """Return a record that is as large as its codec can make it of what a batch may hold."""
     size = _BOMB_BYTES[codec]
     head = section([RawRecord(value=bytes(100), value_length=size, size=size + 16)])
-    if codec is Codec.GZIP:  # in pieces: it is the largest by far
-        packer, chunk = zlib.compressobj(9, wbits=31), bytes(1 << 20)
-        parts = [packer.compress(head)]
-        parts += [packer.compress(chunk) for _ in range(size // len(chunk))]
-        return b"".join([*parts, packer.flush()])
+    if codec is Codec.GZIP:  # it is the largest by far, and of pieces that do not refer back
+        chunk, count = bytes(1 << 20), size >> 20
+        packer = zlib.compressobj(9, wbits=31)
+        first = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
+        piece = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
+        end = packer.flush()[:-8]  # without its CRC and size, which are of one piece
+        crc = zlib.crc32(head)
+        for _ in range(count):
+            crc = zlib.crc32(chunk, crc)
+        return first + piece * count + end + struct.pack("<II", crc, len(head) + size)
     return compress(codec, head + bytes(size))
 
 
