@@ -58,10 +58,13 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ],
     },
     "broker/test_catalog_moves.py": {
-        "test_a_crash_on_the_way_out_loses_nothing": ["sqlite*"],
+        "test_a_crash_on_the_way_*_loses_nothing": ["sqlite*"],
         "test_a_disk_that_refuses_a_step_loses_nothing": ["sqlite*"],
     },
     "broker/test_checking.py": {"*": ["sqlite*", ""]},
+    "broker/test_clean_stop.py": {
+        "test_pipelined_idempotent_producers_live_through_clean_stops": ["2"],
+    },
     "broker/test_cleaned_transactions_against_kafka.py": {"*": []},
     "broker/test_cluster_against_kafka.py": {"*": []},
     "broker/test_cluster_clients.py": {
@@ -110,6 +113,9 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "broker/test_orders_against_kafka.py": {"*": []},
     "broker/test_partition_admin_against_kafka.py": {"*": []},
     "broker/test_peer_logins_against_kafka.py": {"*": []},
+    "broker/test_peers.py": {
+        "test_connections_whose_login_ends_are_replaced_before": ["SCRAM*"],
+    },
     "broker/test_poisoned_logs_against_kafka.py": {"*": []},
     "broker/test_produce_costs.py": {
         "test_no_batch_holds_the_loop_or_fills_the_memory": ["headers *", "sound *"],

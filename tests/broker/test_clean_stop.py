@@ -28,7 +28,8 @@ from tests.conftest import StartBroker
 from tests.support.requests import producing
 from tests.support.waiting import wait_until
 
-STOPS = 4
+# A few, and more in long forms.
+STOPS = (2, 4)
 
 
 @on_uvloop
@@ -130,8 +131,9 @@ async def test_a_cleaning_whose_checkpoint_is_stored_is_in_the_history_after_a_s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stops", STOPS)
 def test_pipelined_idempotent_producers_live_through_clean_stops(
-    start_broker: StartBroker,
+    start_broker: StartBroker, stops: int
 ) -> None:
     broker = start_broker({"internal.segment.bytes": "1000000"})
     settings = {"acks": "all", "enable.idempotence": "true", "linger.ms": "0"}
@@ -144,7 +146,7 @@ def test_pipelined_idempotent_producers_live_through_clean_stops(
     try:
         for thread in threads:
             thread.start()
-        for _ in range(STOPS):
+        for _ in range(stops):
             time.sleep(source.uniform(0.2, 0.8))  # the load runs on: this is its length
             broker.stop()
             broker.start()
