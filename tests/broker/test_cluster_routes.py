@@ -288,7 +288,7 @@ async def test_changes_that_are_decided_again_are_counted(tmp_path: Path) -> Non
 @on_uvloop
 async def test_a_hundred_thousand_partitions_take_the_loop_little_time(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'catalog.db'}"
-    await fill(url, topic_count=10_000, partition_count=10)
+    await fill(url, topic_count=1_000, partition_count=100)
     async with member(tmp_path, url, 1, {**SLOW, **HTTP}) as one:
         await get(one, "/api/cluster")
         begun_s = time.thread_time()
@@ -300,7 +300,7 @@ async def test_a_hundred_thousand_partitions_take_the_loop_little_time(tmp_path:
         shown = json.loads(body)
         assert (shown["partitions"], shown["without_leader"]) == (100_000, 100_000)
         names = [(row["topic"], row["partition"]) for row in shown["without_leader_rows"]]
-        assert names == [(f"t{at // 10:05}", at % 10) for at in range(100)]
+        assert names == [("t00000", at) for at in range(100)]
         assert rows(shown)[ABSENT.node_id]["without_leader"] == 100_000
         assert rows(shown)[ABSENT.node_id]["host"] == ABSENT.host
 

@@ -112,12 +112,12 @@ async def test_large_requests_are_freed_in_slices(
     monkeypatch.setattr("odradek.broker.loop.slices.SLICE_S", NO_TIME_S)
     partitions = [
         OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=0)
-        for number in range(8_000)
+        for number in range(6_000)
     ]
     at_once = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)]
     )
-    awaited = DeleteGroupsRequest(groups_names=[f"g{number}" for number in range(20_000)])
+    awaited = DeleteGroupsRequest(groups_names=[f"g{number}" for number in range(12_000)])
     async with live(tmp_path) as broker, client(broker) as one:
         await one.ask(at_once, version=4)
         await one.ask(awaited, version=2)
@@ -125,4 +125,4 @@ async def test_large_requests_are_freed_in_slices(
         await one.ask(small, version=2)
     # Those of the request and of the response are there until then, and no longer.
     ours = len(partitions)
-    assert noted == [(3 * ours, ours), (ours + 20_000, ours)]
+    assert noted == [(3 * ours, ours), (ours + 12_000, ours)]

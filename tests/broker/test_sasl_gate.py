@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from odradek.broker.composition import Broker
 from odradek.broker.observability.exposition.render import render
 from odradek.broker.observability.exposition.snapshot import take_snapshot
 from odradek.broker.security.principals import Principal
@@ -331,27 +333,46 @@ async def test_no_secret_reaches_the_log(
     assert "g-u-e-s-s" not in caplog.text
 
 
-@hypothesis_settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-@given(st.lists(st.binary(max_size=200), min_size=1, max_size=4), st.booleans(), st.booleans())
-def test_any_bytes_are_refused_without_an_error_here(
-    tmp_path_factory: pytest.TempPathFactory, frames: list[bytes], cut: bool, chosen: bool
-) -> None:
-    @on_uvloop
-    async def run() -> None:
-        path = tmp_path_factory.mktemp("any")
-        async with live(path, settings()) as broker, client(broker, listener=SASL) as one:
+def test_any_bytes_are_refused_without_an_error_here(tmp_path: Path) -> None:
+    """One broker has all examples, each in a connection of its own."""
+    reports: list[dict[str, Any]] = []
+
+    async def start(stack: AsyncExitStack) -> Broker:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, report: reports.append(report))
+        return await stack.enter_async_context(live(tmp_path, settings()))
+
+    async def send(broker: Broker, data: bytes, chosen: bool) -> None:
+        async with client(broker, listener=SASL) as one:
             if chosen:
                 await choose(one, "PLAIN")
-            data = b"".join(map(framed, frames))
-            one.send_bytes(data[:-1] if cut else data)
+            one.send_bytes(data)
             one.end()
             await _to_the_end(one)
-            assert broker.metrics.failed_requests == 0
-            assert ("SASL", "successful_authentication") not in broker.metrics.authentications
+        await until(lambda: not broker.server.connections)
+        assert broker.metrics.failed_requests == 0
+        assert ("SASL", "successful_authentication") not in broker.metrics.authentications
+        assert not reports, reports
 
-    run()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        broker = runner.run(start(stack))
+
+        @hypothesis_settings(
+            max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        @given(
+            st.lists(st.binary(max_size=200), min_size=1, max_size=4), st.booleans(), st.booleans()
+        )
+        def is_refused(frames: list[bytes], cut: bool, chosen: bool) -> None:
+            data = b"".join(map(framed, frames))
+            runner.run(send(broker, data[:-1] if cut else data, chosen))
+
+        try:
+            is_refused()
+        finally:
+            runner.run(stack.aclose())
+    assert not reports, reports
 
 
 async def _to_the_end(one: Client) -> None:

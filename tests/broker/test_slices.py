@@ -399,7 +399,7 @@ async def test_a_few_large_requests_are_decoded_at_a_time(
     large = DescribeGroupsRequest(groups=groups, include_authorized_operations=False)
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(live(tmp_path))
-        clients = [await stack.enter_async_context(client(broker)) for _ in range(10)]
+        clients = [await stack.enter_async_context(client(broker)) for _ in range(6)]
         most = 0
         answers = []
         for one in clients:
@@ -408,7 +408,7 @@ async def test_a_few_large_requests_are_decoded_at_a_time(
         while not all(answer.done() for answer in answers):
             most = max(most, broker.slices.standing_count)
             await asyncio.sleep(0)
-        assert [len(answer.result()[1].groups) for answer in answers] == [len(groups)] * 10
+        assert [len(answer.result()[1].groups) for answer in answers] == [len(groups)] * 6
         assert 1 < most <= STANDING_MAX
 
 
