@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parsing import parse
+from tests.support.parsing import outline
 
 ROOT = Path(__file__).parent.parent
 # An installation has this one name: here, a folder of links to the packages.
@@ -95,10 +95,10 @@ def _name(path: Path) -> str:
 
 def _imports(path: Path) -> Iterator[str]:
     """Iterate over the modules that a module imports, with full names."""
-    for node in ast.walk(parse(path)):
+    for node in outline(path).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{_name(path)}: relative import"
             yield node.module or ""
 
@@ -136,7 +136,7 @@ def test_each_package_has_a_link() -> None:
 
 def _imported_modules(path: Path) -> Iterator[str]:
     """Iterate over the modules of ours that a module imports, for their types as well."""
-    for node in ast.walk(parse(path)):
+    for node in outline(path).imports:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{NAME}."):
             parent = (node.module or "").removeprefix(f"{NAME}.")
             for alias in node.names:
@@ -178,16 +178,13 @@ def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
     assert len(lines) <= most, "split it where a reader would look for the pieces"
     long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
     assert not long
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+    for function in outline(path).functions:
+        assert function.line_count < FUNCTION_LINES_MAX, function.name
 
 
 def test_a_module_says_what_it_is() -> None:
     for path in SOURCES:
-        tree = parse(path)
-        assert not tree.body or ast.get_docstring(tree), _name(path)
+        assert outline(path).is_empty or outline(path).docstring, _name(path)
 
 
 # Names that only tests use: states and sums that they look at.
@@ -218,16 +215,11 @@ CALLED_BY_OTHERS = {
 
 def _public_names(path: Path) -> Iterator[str]:
     """Iterate over the functions, classes and methods of a module without an underscore."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     is_command = path.relative_to(ROOT).parts[0] == "cli"  # decorators register these
-    for node in parse(path).body:
-        if not isinstance(node, kinds):
-            continue
-        if not node.name.startswith("_") and not (is_command and node.decorator_list):
-            yield node.name
-        if isinstance(node, ast.ClassDef):
-            methods = (one.name for one in node.body if isinstance(one, kinds))
-            yield from (f"{node.name}.{one}" for one in methods if not one.startswith("_"))
+    for one in outline(path).definitions:
+        if not one.name.startswith("_") and not (is_command and one.is_decorated):
+            yield one.name
+        yield from (f"{one.name}.{name}" for name in one.members if not name.startswith("_"))
 
 
 def test_the_product_uses_each_public_name() -> None:

@@ -76,11 +76,11 @@ def explore(
             for name, action in actions.items():
                 for line, successor in action(state):
                     found.taken[name] += 1
-                    number = numbers.get(successor)
-                    if number is not None:
+                    new = len(parents)
+                    number = numbers.setdefault(successor, new)  # its hash costs the most
+                    if number != new:
                         before[number].append(at)
                         continue
-                    numbers[successor] = len(parents)
                     parents.append(at)
                     lines.append(line)
                     before.append([at])
