@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.protocol.batches import Record
+from tests import profiles
 from tests.cleaner.kafka_cleaner import aborted_in
 from tests.cleaner.model import Range, model_clean
 from tests.cleaner.once import SETTINGS
@@ -29,7 +30,7 @@ from tests.cleaner.worlds import World
 from tests.fuzz.seeds import FIRST_SEED, HISTORIES
 from tests.storage.transactional import committed_offsets
 
-SHORT = 200
+SHORT = profiles.examples(200)
 LONG_MS = 1_000_000_000
 
 # After this, all that is rolled is cleaned.

@@ -6,14 +6,16 @@ from tests.model.states import Bounds
 
 HOLD = {
     "takeover": Bounds(in_flight=1, expiries=1, lost=1, late=1, bodies="object"),
-    "takeover with records in flight": Bounds(expiries=1, lost=1, bodies="both"),
+    "takeover with records in flight": Bounds(expiries=1, lost=1, bodies="object"),
     "crash": Bounds(in_flight=1, crashes=1, lost=1, stores=1),
-    "handover": Bounds(handovers=1, lost=1, stores=1, bodies="object"),
+    "handover": Bounds(in_flight=1, handovers=1, lost=1, stores=1, bodies="object"),
     "entries of two partitions": Bounds(
         partitions=2, records=1, handovers=1, stores=1, bodies="object"
     ),
-    "cleaning beside a takeover": Bounds(expiries=1, stores=1, cleanings=1),
-    "cleaning beside a handover": Bounds(handovers=1, lost=1, stores=1, cleanings=1),
+    "cleaning beside a takeover": Bounds(in_flight=1, expiries=1, stores=1, cleanings=1),
+    "cleaning beside a handover": Bounds(
+        in_flight=1, handovers=1, lost=1, stores=1, cleanings=1
+    ),
     "cleaning of several segments": Bounds(
         in_flight=1, stored=2, records=3, stores=1, cleanings=2, lost=1
     ),
@@ -21,6 +23,11 @@ HOLD = {
     "a job that cleans": Bounds(stores=2, cleanings=1, lost=1, has_jobs=True),
     "orphans": Bounds(records=1, expiries=1, late=1, stores=1, bodies="object", has_orphans=True),
     "three brokers": Bounds(brokers=3, records=1, expiries=2, lost=1),
+    # The same with more records in flight, or bodies in either place.
+    "large takeover": Bounds(expiries=1, lost=1, bodies="both"),
+    "large handover": Bounds(handovers=1, lost=1, stores=1, bodies="object"),
+    "large cleaning beside a takeover": Bounds(expiries=1, stores=1, cleanings=1),
+    "large cleaning beside a handover": Bounds(handovers=1, lost=1, stores=1, cleanings=1),
 }
 """All promises hold in these worlds. Together they have each action."""
 

@@ -14,6 +14,7 @@ from tests.simulation.shrink import Shrinking, describe
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 _SEED = 4
+_SHORT = 23
 
 
 def test_a_failing_history_is_shrunk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_the_rest_has_the_same_draws(tmp_path: Path) -> None:
     for number, left in enumerate((Left(), Left(troubles=frozenset({1})))):
         path = tmp_path / str(number)
         path.mkdir()
-        surveys.append(run(_SEED, path, left))
+        surveys.append(run(_SHORT, path, left))
     whole, part = surveys
     assert whole.troubles == part.troubles
     first = [_troubles(one)[:1] for one in surveys]
