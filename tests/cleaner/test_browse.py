@@ -6,6 +6,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -171,13 +172,17 @@ LOOKS: dict[str, Callable[[World], object]] = {
 }
 
 
+@cache
+def batch_of_many_records() -> bytes:
+    records = [Record(at, at, b"%d" % at, b"") for at in range(10_000)]
+    return encode_batch(records, codec=Codec.ZSTD)
+
+
 @pytest.mark.parametrize("name", LOOKS)
 def test_a_small_batch_of_many_records_takes_little_memory(tmp_path: Path, name: str) -> None:
     world = World(tmp_path, SMALL)
-    records = [Record(at, at, b"%d" % at, b"") for at in range(10_000)]
     world.log.config = replace(world.log.config, internal_segment_bytes=1 << 20)
-    world.append_batch(encode_batch(records, codec=Codec.ZSTD))
-    del records
+    world.append_batch(batch_of_many_records())
     LOOKS[name](world)  # what is imported late
     tracemalloc.start()
     LOOKS[name](world)

@@ -92,11 +92,12 @@ def test_past_the_bound_on_temporary_files_the_run_ends_where_the_map_is_full(
 
 
 @pytest.mark.slow
-def test_temporary_files_go_however_a_run_ends(world: World) -> None:
+@pytest.mark.parametrize("apart", [7, 3])
+def test_temporary_files_go_however_a_run_ends(world: World, apart: int) -> None:
     write(world, 0, 1000, b"1")
     write(world, 0, 1000, b"2")
     seen, aborts = 0, 0
-    for limit in range(0, 200, 3):
+    for limit in range(0, 200, apart):
         calls = 0
 
         def before_io(size: int, limit: int = limit) -> None:

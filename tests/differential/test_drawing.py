@@ -10,6 +10,7 @@ import pytest
 from odradek.broker.api_table import APIS, Api
 from odradek.protocol.compiler import decode, encode
 from odradek.protocol.messages import message_classes
+from tests import profiles
 from tests.differential.differences import KNOWN
 from tests.differential.drawing import Drawing
 from tests.differential.play import versions_of
@@ -17,7 +18,7 @@ from tests.differential.world import World
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 60
+SEEDS = profiles.examples(60)
 
 
 def drawn(api: Api, version: int, seed: int) -> Any:

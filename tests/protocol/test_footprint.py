@@ -65,18 +65,25 @@ VERSIONS = [
 
 
 def taken_bytes(cls: type, version: int, frame: memoryview) -> int:
-    """Return the memory that a decoded message takes.
+    """Return the memory that a decoded message takes; that of other threads adds to it."""
+    tracemalloc.start()
+    kept = decode_prefix(cls, version, frame)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return taken
 
-    The smallest of some measurements counts: those of other threads add to it.
-    """
-    found = []
-    for _ in range(3):
-        tracemalloc.start()
-        kept = decode_prefix(cls, version, frame)
-        found.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
-        del kept
-    return min(found)
+
+def is_charged(cls: type, version: int, frame: memoryview) -> bool:
+    """Return whether a message is refused where less memory is left than it takes."""
+    limit = taken_bytes(cls, version, frame) - NOISE_BYTES
+    if limit <= 0:
+        return True
+    try:
+        decode_prefix(cls, version, frame, 0, limit)
+    except ProtocolError as error:
+        return "tiny items" in str(error)
+    return False
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS)
@@ -85,10 +92,8 @@ def test_no_array_takes_more_than_it_is_charged_for(cls: type, version: int) -> 
         message = with_items(cls, version, path, item, ITEMS)
         frame = memoryview(encode(message, version))
         assert decode_prefix(cls, version, frame)[0] == message  # compiles
-        limit = taken_bytes(cls, version, frame) - NOISE_BYTES
-        if limit > 0:
-            with pytest.raises(ProtocolError, match="tiny items"):
-                decode_prefix(cls, version, frame, 0, limit)
+        # One of some measurements is enough: what is refused at more is refused at less, too.
+        assert any(is_charged(cls, version, frame) for _ in range(3))
 
 
 def test_a_refused_request_was_never_built() -> None:

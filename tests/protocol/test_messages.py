@@ -16,12 +16,11 @@ from odradek.protocol.compiler import decode, encode
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import fields_of, info_of
 from odradek.protocol.wire import uvarint
+from tests.protocol.dense import filled
 from tests.protocol.strategies import (
-    MESSAGE_VERSIONS,
     MESSAGES,
     examples,
     label,
-    messages,
     versioned,
 )
 
@@ -41,14 +40,20 @@ def flexible_versions_of(cls: type) -> list[int]:
     return [version for version in versions_of(cls) if version in info_of(cls).flexible]
 
 
-@pytest.mark.parametrize(("cls", "version"), MESSAGE_VERSIONS, ids=label)
-def test_decoding_inverts_encoding(cls: type, version: int) -> None:
-    @examples(4)
-    @given(messages(cls, version))
-    def check(value: object) -> None:
+@every_message
+def test_decoding_inverts_encoding(cls: type) -> None:
+    versions = versions_of(cls)
+
+    @examples(2 * len(versions))
+    @given(versioned(cls, versions))
+    def check(drawn: tuple[int, Any]) -> None:
+        version, value = drawn
         assert decode(cls, version, encode(value, version)) == value
 
     check()
+    for version in versions:  # the examples may miss some
+        value = filled(cls, version)
+        assert decode(cls, version, encode(value, version)) == value
 
 
 @every_message
