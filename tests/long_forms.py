@@ -32,9 +32,11 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "bench/test_year.py": {
         "test_few_updates_over_many_old_keys_cost_half": [],
-        "test_our_cleaner_reads_and_writes_as_computed": ["True-zipf*"],
+        "test_our_cleaner_reads_and_writes_as_computed": ["True-zipf-0.005"],
         "test_kafkas_cleaner_writes_as_computed": [],
-        "test_no_pattern_makes_it_write_more_than_kafkas_cleaner": ["uniform*", "zipf*"],
+        "test_no_pattern_makes_it_write_more_than_kafkas_cleaner": [
+            "uniform-local", "zipf-shared",
+        ],
     },
     "broker/test_acls_against_kafka.py": {"*": []},
     "broker/test_adoption_against_kafka.py": {"*": []},
@@ -324,6 +326,9 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_mistake_is_found": [
             "acknowledge*", "forget_producers", "show*", "misplace*", "trim*",
         ],
+    },
+    "storage/test_descriptors.py": {
+        "test_files_may_be_forgotten_at_any_step_of_an_opening": ["1"],
     },
     "storage/test_dump_log_segments.py": {"*": []},
     "storage/test_file_systems.py": {"test_more_files_than_descriptors": []},

@@ -208,7 +208,7 @@ def load_of(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "scale"),
-    [("articles", 0.04), ("closed", 0.04), ("zipf", 0.02), ("sessions", 0.01)],
+    [("articles", 0.04), ("closed", 0.04), ("zipf", 0.02), ("zipf", 0.005), ("sessions", 0.01)],
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_our_cleaner_reads_and_writes_as_computed(
