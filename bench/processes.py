@@ -118,7 +118,7 @@ class OdradekProcess:
         path = str(ROOT) if self.root == ROOT else f"{self.root}{os.pathsep}{ROOT}"
         environment.update(self.environment, PYTHONPATH=path)
         with self.log_file.open("ab") as output:
-            self.process = subprocess.Popen(
+            self.process = self.launch(
                 arguments,
                 stdout=output,
                 stderr=output,
@@ -127,6 +127,10 @@ class OdradekProcess:
                 start_new_session=self.is_apart,
             )
         return wait_until_answering(self.port, self.process, self.log_file)
+
+    def launch(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Begin the process; options are those of subprocess.Popen."""
+        return subprocess.Popen(command, **options)
 
     def stop(self) -> None:
         """Stop it as `kill` would, and wait until it is gone."""

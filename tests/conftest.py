@@ -20,6 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
+from tests.support.forking import ForkedOdradek
 from tests.support.registry import RunningRegistry, require_registry, running_registry
 
 # `make test` (short) and `make test-all` (default) try the same examples each time, so that a
@@ -48,7 +49,8 @@ LONGEST = ("spark", "kafka", "slow", "live")
 # The text of a file that starts brokers, servers, simulated clusters or other processes.
 LIVE = re.compile(
     r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
-    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|pyspark|RunningRegistry"
+    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|tests\.support\.forking|pyspark"
+    r"|RunningRegistry"
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
@@ -152,13 +154,13 @@ def same_process() -> Iterator[None]:
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start Odradek with settings: start_broker({"num.partitions": "3"})."""
-    yield from starting(OdradekProcess, tmp_path)
+    yield from starting(ForkedOdradek, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
     """One Odradek for all tests of a module that only need their own topics."""
-    running = OdradekProcess(tmp_path_factory.mktemp("broker"))
+    running = ForkedOdradek(tmp_path_factory.mktemp("broker"))
     running.start()
     yield running
     running.stop()

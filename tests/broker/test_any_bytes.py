@@ -24,6 +24,7 @@ from tests.broker.doors import DOORS, Door
 from tests.broker.memory import load_kernels, peak_bytes, reset_peak
 from tests.protocol.dense import arrays, large, tiny, with_items
 from tests.protocol.strategies import Strategy, examples, messages
+from tests.support.forking import ForkedOdradek
 
 TIMEOUT_S = 60
 # They may wait: for data, for other members, for the leader's assignment.
@@ -67,7 +68,7 @@ def broker(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odr
 
     It has loaded its kernels, which take memory of their own.
     """
-    running = OdradekProcess(
+    running = ForkedOdradek(
         tmp_path_factory.mktemp("broker"),
         {**door.settings, "auto.create.topics.enable": "false"},
         log_level="DEBUG",

@@ -25,6 +25,7 @@ from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.kafka_peer import Peer, response_to
 from tests.broker.live import batch
 from tests.cli.commands import Commands
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import fetching, producing
 from tests.support.waiting import wait_until
 
@@ -50,7 +51,7 @@ def running(
         brokers = []
         for number in (1, 2, 3):
             own = {**settings, "node.id": str(number), "odradek.catalog.url": url}
-            one = OdradekProcess(folder / str(number), own)
+            one = ForkedOdradek(folder / str(number), own)
             one.start()
             stack.callback(lambda one=one: one.process and one.stop())  # type: ignore[misc]
             brokers.append(one)

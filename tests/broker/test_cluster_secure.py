@@ -15,6 +15,7 @@ from tests.broker.certificates import Authority
 from tests.broker.sasl_client import SCRAM_MODULE
 from tests.broker.test_cluster_clients import PARTITIONS, SETTINGS, WAIT_S, create, read_all
 from tests.cli.commands import Commands
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_for_http, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -48,7 +49,7 @@ def running(folder: Path) -> Iterator[list[OdradekProcess]]:
     with ExitStack() as stack:
         brokers = []
         for number in (1, 2):
-            one = OdradekProcess(folder / str(number), is_bare=True)
+            one = ForkedOdradek(folder / str(number), is_bare=True)
             ports = {"CLIENTS": one.port, "BROKERS": free_port()}
             one.settings = {
                 **secure,

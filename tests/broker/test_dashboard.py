@@ -30,6 +30,7 @@ from tests.broker.kafka_peer import Peer
 from tests.broker.live import batch
 from tests.broker.promql import ADDED, grouping_labels, selectors
 from tests.support.asking import create_topics
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing, creatable, fetching, producing
 from tests.support.waiting import wait_until
 
@@ -86,7 +87,7 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
         "odradek.object.store.url": f"file://{folder / 'bucket'}",
         "odradek.wal.checkpoint.ms": "1",
     }
-    broker = OdradekProcess(folder, {**SETTINGS, **stores})
+    broker = ForkedOdradek(folder, {**SETTINGS, **stores})
     broker.start()
     try:
         with Peer(broker.port) as peer:

@@ -24,6 +24,7 @@ from tests.broker.kafka_peer import Peer
 from tests.broker.memory import LOADING_TOPIC, load_kernels, peak_bytes, reset_peak
 from tests.broker.raw_batches import RawBatch, RawRecord, section
 from tests.protocol.legacy_messages import encode_entry, encode_wrapper
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import creating, describing, producing
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def door(request: pytest.FixtureRequest) -> Door:
 @pytest.fixture(scope="module")
 def broker(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
     """A broker with a topic, that has loaded what it needs to look into batches."""
-    running = OdradekProcess(tmp_path_factory.mktemp("broker"), door.settings, log_level="DEBUG")
+    running = ForkedOdradek(tmp_path_factory.mktemp("broker"), door.settings, log_level="DEBUG")
     running.start()
     with door.connect(running.port) as peer:
         made = peer.ask(creating(TOPIC), 5)

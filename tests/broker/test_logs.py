@@ -19,6 +19,7 @@ from bench.processes import ROOT, OdradekProcess
 from odradek.broker.process.logs import JsonFormatter, TextFormatter
 from odradek.storage.errors import CorruptFile
 from tests.conftest import StartBroker
+from tests.support.forking import ForkedOdradek
 
 
 def told(template: str, *arguments: object, exc_info: Any = None) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def lines_of(broker: OdradekProcess) -> list[dict[str, Any]]:
 def test_all_that_a_broker_writes_is_json(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
-    broker = OdradekProcess(
+    broker = ForkedOdradek(
         tmp_path / "broker",
         {"num.partition": "3"},
         {"ODRADEK_LOG_FORMAT": "json"},
@@ -151,7 +152,7 @@ def test_all_that_a_broker_writes_is_json(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_so_is_why_a_start_has_failed(start_broker: StartBroker, tmp_path: Path) -> None:
     running = start_broker()
-    other = OdradekProcess(
+    other = ForkedOdradek(
         tmp_path / "other", environment={"ODRADEK_LOG_FORMAT": "json"}, port=running.port
     )
     with pytest.raises(RuntimeError):

@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from bench.processes import ROOT, OdradekProcess
+from bench.processes import ROOT
 from odradek.broker.hosts import addresses
 from odradek.broker.main import run
 from odradek.broker.metadata.images import DATABASE_NAME
@@ -32,6 +32,7 @@ from odradek.storage.real_files import RealFileSystem
 from tests.broker.live import Client, append, batch, client, create, live, on_uvloop, until
 from tests.broker.test_connection import LONG_MS
 from tests.conftest import StartBroker
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing, fetching, producing
 
 # --- a start that fails -----------------------------------------------------------------------
@@ -356,7 +357,7 @@ def test_a_signal_under_load_stops_it_soon_and_cleanly(
 
 @pytest.mark.slow
 def test_a_process_that_cannot_start_ends_with_status_1_and_one_line(tmp_path: Path) -> None:
-    running = OdradekProcess(tmp_path / "first")
+    running = ForkedOdradek(tmp_path / "first")
     running.start()
     try:
         in_use = f"listeners=PLAINTEXT://{running.bootstrap}"

@@ -26,6 +26,7 @@ from tests.broker.kafka_peer import Peer
 from tests.broker.memory import load_kernels, peak_bytes, reset_peak
 from tests.broker.raw_batches import RawBatch, RawRecord
 from tests.support.asking import create_topics
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import creatable, producing
 
 pytestmark = pytest.mark.slow
@@ -173,7 +174,7 @@ def test_no_batch_holds_the_loop_before_the_kernels_are_loaded(
 @contextmanager
 def running(directory: Path) -> Iterator[OdradekProcess]:
     """Run a broker with the topics that the batches are for."""
-    broker = OdradekProcess(directory, {"message.max.bytes": "2000000"}, log_level="DEBUG")
+    broker = ForkedOdradek(directory, {"message.max.bytes": "2000000"}, log_level="DEBUG")
     broker.start()
     with DOOR.connect(broker.port) as peer:
         for name, configs in TOPICS.items():

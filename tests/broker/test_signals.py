@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from bench.processes import OdradekProcess
 from odradek.protocol.frames import encode_request
 from odradek.storage.directory import CLEAN_MARKER
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import fetching
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,7 @@ class Configured:
         folder.mkdir()
         self.file = folder / "server.properties"
         self.write("")
-        self.broker = OdradekProcess(
+        self.broker = ForkedOdradek(
             folder, settings or {}, environment or {}, options=("--config", str(self.file))
         )
 
@@ -176,7 +177,7 @@ def test_the_file_gives_way_to_the_environment_the_command_line_and_to_clients(
 
 
 def test_without_a_file_there_is_nothing_to_reload(tmp_path: Path) -> None:
-    broker = OdradekProcess(tmp_path / "broker")
+    broker = ForkedOdradek(tmp_path / "broker")
     broker.start()
     assert broker.process is not None
     broker.process.send_signal(signal.SIGHUP)
@@ -192,7 +193,7 @@ def test_without_a_file_there_is_nothing_to_reload(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    broker = OdradekProcess(tmp_path / "broker")
+    broker = ForkedOdradek(tmp_path / "broker")
     broker.start()
     process = broker.process
     assert process is not None
@@ -245,7 +246,7 @@ def test_a_service_manager_is_notified_of_start_reload_and_stop(tmp_path: Path) 
 
 
 def test_a_service_manager_that_has_gone_holds_nothing_up(tmp_path: Path) -> None:
-    broker = OdradekProcess(
+    broker = ForkedOdradek(
         tmp_path / "broker", environment={"NOTIFY_SOCKET": str(tmp_path / "gone")}
     )
     broker.start()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.processes import ROOT
 from tests.broker.test_workers import leaders
 from tests.broker.workers import Workers, workers
+from tests.support.forking import fork_server
 from tests.support.waiting import wait_for_http, wait_until
 
 pytestmark = pytest.mark.slow
@@ -197,13 +195,8 @@ COMMANDS = [
 
 def test_commands_need_nothing_new(broker: Workers) -> None:
     for command, shown in COMMANDS * 2:
-        found = subprocess.run(
-            [sys.executable, "-m", "odradek.cli.main", *command, "--url", broker.http],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        found = fork_server().run([*command, "--url", broker.http])
+        found.check_returncode()
         assert shown in found.stdout
 
 

@@ -36,6 +36,7 @@ from tests.broker.hostile_logs import (
 from tests.broker.kafka_peer import Peer
 from tests.broker.memory import peak_bytes, reset_peak
 from tests.broker.web import serving
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing
 from tests.support.waiting import wait_for_http
 
@@ -171,7 +172,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     path = tmp_path_factory.mktemp("broker")
     routes = uvloop.run(seed(path))
     settings = {"log.cleaner.backoff.ms": "600000", "log.cleaner.delete.retention.ms": "1"}
-    broker = OdradekProcess(path, settings)
+    broker = ForkedOdradek(path, settings)
     broker.start()
     wait_for_http(broker, "/health/ready", patience_s=TIMEOUT_S)  # it makes the token
     token = (broker.data / "odradek-admin-token").read_text().strip()

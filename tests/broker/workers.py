@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.processes import OdradekProcess, free_port
+from bench.processes import free_port
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 _STARTED = re.compile(r"started a worker broker=(\d+) pid=(\d+)")
@@ -22,7 +23,7 @@ def pids_of_workers(log: str) -> Mapping[int, int]:
 
 
 @dataclass
-class Workers(OdradekProcess):
+class Workers(ForkedOdradek):
     """Several brokers of one machine. `kill` ends one worker, `start` a supervisor if needed."""
 
     source: random.Random = field(default_factory=lambda: random.Random(1))

@@ -9,6 +9,7 @@ import pytest
 from bench.processes import KafkaProcess, OdradekProcess
 from tests.cli.commands import Commands
 from tests.conftest import starting
+from tests.support.forking import ForkedOdradek
 
 AnyBroker = OdradekProcess | KafkaProcess
 
@@ -16,7 +17,7 @@ AnyBroker = OdradekProcess | KafkaProcess
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(OdradekProcess, id="odradek"),
+        pytest.param(ForkedOdradek, id="odradek"),
         pytest.param(KafkaProcess, id="kafka", marks=pytest.mark.kafka),
     ],
 )

@@ -12,6 +12,7 @@ from bench.processes import KafkaProcess, OdradekProcess, free_port
 from odradek.config.acl import STANDARD_AUTHORIZER
 from tests.cli.commands import Commands, fresh
 from tests.conftest import starting
+from tests.support.forking import ForkedOdradek
 
 pytestmark = pytest.mark.slow
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -41,7 +42,11 @@ class _Broker:
 
 
 @pytest.fixture(
-    scope="module", params=[OdradekProcess, pytest.param(KafkaProcess, marks=pytest.mark.kafka)]
+    scope="module",
+    params=[
+        pytest.param(ForkedOdradek, id="OdradekProcess"),
+        pytest.param(KafkaProcess, marks=pytest.mark.kafka),
+    ],
 )
 def broker_with_rights(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -160,7 +165,7 @@ def test_a_kafka_without_an_authorizer_is_reported(kafka: KafkaProcess) -> None:
 
 
 def test_a_broker_without_an_authorizer_is_reported(tmp_path: Path) -> None:
-    starts = starting(OdradekProcess, tmp_path)
+    starts = starting(ForkedOdradek, tmp_path)
     _expect_no_authorizer(Commands(next(starts)().bootstrap))
     assert next(starts, None) is None
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.processes import OdradekProcess, free_port
+from bench.processes import free_port
 from odradek.cli.main import main
 from odradek.storage.directory import CLEAN_MARKER, METADATA_DIRECTORY, LogDirectory
 from odradek.storage.real_files import RealFileSystem
 from tests.cli.test_one_line_errors import accepts, damage, fill
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 Findings = list[dict[str, str]]
@@ -140,7 +141,7 @@ def test_a_broker_that_runs_is_recognised_and_looked_after(tmp_path: Path) -> No
         "log.cleaner.min.cleanable.ratio": "0",
         "log.roll.ms": "50",
     }
-    broker = OdradekProcess(tmp_path / "broker", {**compacted, "log.cleaner.threads": "0"})
+    broker = ForkedOdradek(tmp_path / "broker", {**compacted, "log.cleaner.threads": "0"})
     segment = fill(broker, broker.stop)
     # Nothing is cleaned before the damage: a clean log is not read again.
     broker.settings = {**compacted, "log.cleaner.min.compaction.lag.ms": "3600000"}

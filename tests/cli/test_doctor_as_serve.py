@@ -11,8 +11,6 @@ import json
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from odradek.storage.directory import METADATA_DIRECTORY, LogDirectory
 from odradek.storage.real_files import RealFileSystem
 from tests.broker.certificates import Authority
 from tests.cli.test_one_line_errors import clean_environment, unprivileged
+from tests.support.forking import ForkServer, fork_server
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -262,10 +261,9 @@ def snapshot(path: Path) -> dict[str, tuple[int, int]]:
 
 def diagnose(path: Path, settings: Settings) -> tuple[list[str], str]:
     """Return the problems that doctor finds, with the advice, and all that it has printed."""
-    done = subprocess.run(
-        [*command("doctor", settings), "--json"],
-        capture_output=True, text=True, cwd=path, env=clean_environment(), timeout=120,
-    )  # fmt: skip
+    done = server().run(
+        [*command("doctor", settings), "--json"], cwd=path, env=clean_environment()
+    )
     output = done.stdout + done.stderr
     assert not done.stderr, output
     document: dict[str, Any] = json.loads(done.stdout)
@@ -282,7 +280,7 @@ def try_to_serve(path: Path, settings: Settings) -> str:
     """Return the error of a start, "" for a broker that serves; it is stopped again."""
     log = path.parent / f"{path.name}.log"
     with log.open("w+") as output:
-        broker = subprocess.Popen(
+        broker = server().start(
             command("serve", settings), stdout=output, stderr=output, cwd=path,
             env=clean_environment(),
         )  # fmt: skip
@@ -300,7 +298,11 @@ def try_to_serve(path: Path, settings: Settings) -> str:
 
 
 def command(name: str, settings: Settings) -> list[str]:
-    pairs = [f"--set={key}={value}" for key, value in settings.items()]
-    return [*unprivileged(), sys.executable, "-m", "odradek.cli.main", name, *pairs]
+    return [name, *(f"--set={key}={value}" for key, value in settings.items())]
+
+
+def server() -> ForkServer:
+    """Return what runs commands for which permissions count."""
+    return fork_server(tuple(unprivileged()))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trustme
 
-from bench.processes import ROOT, OdradekProcess
+from bench.processes import OdradekProcess
+from tests.support.forking import ForkedOdradek, fork_server
 from tests.support.waiting import wait_for_http
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OdradekP
         "odradek.http.tls.certificate": str(folder / "http.pem"),
         "odradek.http.read.token": "look-only-17",
     }
-    running = OdradekProcess(folder / "broker", settings=settings)
+    running = ForkedOdradek(folder / "broker", settings=settings)
     running.start()
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     wait_for_http(running, context=context)
@@ -45,11 +45,7 @@ def address(broker: OdradekProcess) -> str:
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name[:8] != "ODRADEK_"}
-    return subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+    return fork_server().run(arguments, env={**kept, **environment})
 
 
 def test_the_token_that_is_kept_here_is_found(trusted: tuple[OdradekProcess, Path]) -> None:

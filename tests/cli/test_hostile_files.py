@@ -11,7 +11,6 @@ import resource
 import stat
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from odradek.protocol.batches import Record, batch_crc, encode_batch, read_heade
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.records_plain import encode_varint
+from tests.support.forking import fork_server
 
 MEMORY_BYTES = 2 << 30  # of addresses, of which the interpreter's libraries take a part
 TIME_S = 60  # of the processor, for what takes some seconds
@@ -31,14 +31,8 @@ EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
 def odradek(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command within bounds; it ends, in its own words."""
 
-    def bound() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, TIME_S))
-
-    ended = subprocess.run(
-        [sys.executable, "-m", "odradek.cli.main", *map(str, arguments)],
-        capture_output=True, text=True, timeout=10 * TIME_S, preexec_fn=bound, check=False,
-    )  # fmt: skip
+    limits = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: TIME_S}
+    ended = fork_server().run(list(map(str, arguments)), timeout=10 * TIME_S, limits=limits)
     assert ended.returncode in (0, 1), ended
     assert "Traceback" not in ended.stderr
     for line in ended.stderr.splitlines():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import OdradekProcess, free_port
+from tests.support.forking import ForkedOdradek
 
 pytestmark = pytest.mark.slow
 
@@ -169,7 +170,7 @@ def process(folder: Path, environment: Environment) -> OdradekProcess:
     ports["folder"] = str(folder)
     filled = {key: re.sub(r"\{(\w+)\}", lambda m: ports[m[1]], value)
               for key, value in environment.items()}  # fmt: skip
-    return OdradekProcess(
+    return ForkedOdradek(
         folder / "broker",
         environment={"KAFKA_LOG_DIRS": str(folder / "data"), **filled},
         port=int(ports["port"]),

@@ -10,8 +10,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 
 from bench.processes import ROOT, OdradekProcess
 from odradek.storage.directory import METADATA_DIRECTORY
+from tests.support.forking import ForkedOdradek, fork_server
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -249,7 +248,7 @@ REFUSED: list[tuple[str, Arguments, tuple[str, ...]]] = [
 @pytest.fixture(scope="module")
 def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
     """A broker for all tests, once it answers over HTTP, which comes after Kafka's listeners."""
-    broker = OdradekProcess(tmp_path_factory.mktemp("broker"))
+    broker = ForkedOdradek(tmp_path_factory.mktemp("broker"))
     broker.start()
     wait_until(lambda: accepts(broker.http_port), "HTTP is served")
     yield broker
@@ -262,14 +261,8 @@ def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProce
 def test_a_command_that_is_refused(
     tmp_path: Path, answering: OdradekProcess, arguments: Arguments, words: tuple[str, ...]
 ) -> None:
-    done = subprocess.run(
-        [*unprivileged(), sys.executable, "-m", "odradek.cli.main"]
-        + [str(one) for one in arguments(Scene(tmp_path, answering))],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=clean_environment(),
-        timeout=60,
+    done = fork_server(tuple(unprivileged())).run(
+        [str(one) for one in arguments(Scene(tmp_path, answering))], env=clean_environment()
     )
     assert done.returncode != 0
     assert done.stdout == ""
@@ -357,7 +350,7 @@ def test_trouble_that_a_broker_lives_with(
     level: str,
     words: tuple[str, ...],
 ) -> None:
-    broker = OdradekProcess(tmp_path / "broker")
+    broker = ForkedOdradek(tmp_path / "broker")
     bring_about(broker)
     known = len(broker.log_text()) if broker.log_file.exists() else 0
     broker.start()

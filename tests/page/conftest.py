@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.browser import CHROMIUM, NO_CHROMIUM, launch
-from bench.processes import OdradekProcess, free_port
+from bench.processes import free_port
 from tests.broker.workers import Workers
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_for_http
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the dev extra")
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
 
 
-class Service(OdradekProcess):
+class Service(ForkedOdradek):
     """A broker that tests fill with records."""
 
     def start(self) -> float:

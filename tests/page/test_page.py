@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,11 +16,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from bench.browser import unlock
-from bench.processes import ROOT
 from odradek.broker.metadata.store import ResourceType
 from tests.broker.moved_cluster import alter
 from tests.broker.test_workers import leaders
 from tests.page.conftest import Both, Service
+from tests.support.forking import fork_server
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +29,7 @@ BROKERS = "Brokers, and the partitions that each leads"
 
 def clean(service: Service, *arguments: str) -> None:
     """Have it clean by the command line, which finds the token by itself."""
-    command = [sys.executable, "-m", "odradek.cli.main", "cleaner", "run", *arguments]
-    subprocess.run([*command, "--url", service.http], cwd=ROOT, check=True, capture_output=True)
+    fork_server().run(["cleaner", "run", *arguments, "--url", service.http]).check_returncode()
 
 
 def open_at(page: Page, path: str, heading: str) -> None:
@@ -346,8 +343,7 @@ def test_the_cluster_shows_the_partitions_that_move(
     expect(page.get_by_role("region", name=BROKERS).get_by_role("row")).to_have_count(3)
     moving = page.get_by_role("region", name="Partitions on their way to another broker")
     expect(moving).to_be_hidden()
-    command = [sys.executable, "-m", "odradek.cli.main", "cluster", "drain", "1"]
-    subprocess.run([*command, "--url", first.http], cwd=ROOT, check=True, capture_output=True)
+    fork_server().run(["cluster", "drain", "1", "--url", first.http]).check_returncode()
     expect(moving.get_by_role("row")).to_have_count(2)
     cells = moving.get_by_role("row").nth(1).get_by_role("cell")
     expect(cells.nth(0)).to_contain_text("prices")
