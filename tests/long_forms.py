@@ -189,7 +189,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "cleaner/test_soundness_kafka.py": {"*": []},
     "cleaner/test_spill.py": {"test_temporary_files_go_however_a_run_ends": ["7"]},
-    "cli/test_acls.py": {"*": ["OdradekProcess", ""]},
+    "cli/test_acls.py": {"test_a_kafka_*": [], "*": ["OdradekProcess", ""]},
     "cli/test_administration.py": {"*": ["*odradek*", ""]},
     "cli/test_cluster.py": {
         "test_the_brokers_are_shown_with_the_partitions_that_they_lead": ["odradek"],

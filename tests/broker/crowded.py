@@ -46,6 +46,7 @@ from tests.broker.kafka_peer import Peer
 from tests.broker.memory import load_kernels
 from tests.broker.streams_topologies import stateless
 from tests.support.asking import create_topics
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing, creatable
 
 WIDE, WIDE_COUNT = "wide", 500
@@ -184,7 +185,7 @@ _OF_API: Mapping[str, Mapping[str, Sequence[Any]]] = {
 
 def crowded_broker(directory: Path) -> OdradekProcess:
     """Return a broker that is not started yet."""
-    return OdradekProcess(directory, _SETTINGS, log_level="DEBUG")
+    return ForkedOdradek(directory, _SETTINGS, log_level="DEBUG")
 
 
 def crowd(process: OdradekProcess) -> Crowded:

@@ -21,6 +21,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker.live import Client
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import until, wait_until
 
 SETTINGS = {
@@ -69,7 +70,7 @@ class Seen:
 
 def build(path: Path) -> tuple[Path, Path]:
     """Run a broker; return what it leaves after a clean stop, and what when it is killed later."""
-    broker = OdradekProcess(path, EAGER)
+    broker = ForkedOdradek(path, EAGER)
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wanted = [NewTopic(name, count, 1, config=c) for name, (count, c) in TOPICS.items()]

@@ -50,7 +50,10 @@ LIVES_S = (0.2, 1.2)
 KEYS = 40
 BATCH_BYTES = 8_000
 PAUSE_EACH = 10
-PAUSE_S = 0.01
+PAUSE_S = 0.02
+# As many as a producer has on the way at most, twice. While no broker runs, more that wait cost
+# time and show nothing.
+WAITING_MAX = 1_000
 FINISH_TIMEOUT_S = 60
 GROUP = "committer"
 
@@ -97,6 +100,9 @@ class Sender:
         )
         source = random.Random(self.name)
         while not stop.is_set() or self.number < self.number_min:
+            if len(producer) >= WAITING_MAX:
+                producer.poll(0.05)
+                continue
             self._produce(producer, f"k{source.randrange(KEYS)}")
             producer.poll(0)
             if self.number % PAUSE_EACH == 0:

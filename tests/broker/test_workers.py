@@ -318,6 +318,6 @@ def test_acknowledged_records_survive_workers_that_are_killed(
     broker = start(2, **{key.replace(".", "_"): value for key, value in SETTINGS.items()})
     broker.source = random.Random(seed)
     siege = Siege(broker)
-    siege.run(6, seed, 40.0)
+    siege.run(4, seed, 40.0)
     assert broker.kill_count >= 3
     siege.check()

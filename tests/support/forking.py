@@ -18,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from bench.processes import ROOT, OdradekProcess
 
@@ -94,7 +95,7 @@ class ForkServer:
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
         )
         theirs.close()
 
@@ -188,6 +189,7 @@ def _serve(requests: socket.socket) -> None:
 
     for name in LOADED:
         importlib.import_module(name)
+    _begin_numba()
     gc.freeze()
     while True:
         message, files, _, _ = socket.recv_fds(requests, _SIZE_MAX, 3)
@@ -206,6 +208,14 @@ def _serve(requests: socket.socket) -> None:
         requests.send(str(pid).encode())
 
 
+def _begin_numba() -> None:
+    """Have Numba ready: no kernel is loaded, but loading one takes a quarter of the time."""
+    from numba.core.registry import cpu_target
+
+    cpu_target.target_context.refresh()
+    cpu_target.typing_context.refresh()
+
+
 def _become(
     files: Sequence[int],
     arguments: Sequence[str],
@@ -213,7 +223,7 @@ def _become(
     folder: str,
     is_apart: bool,
     limits: Sequence[tuple[int, int]],
-) -> None:
+) -> NoReturn:
     """Run a command in this process, and end it."""
     for number, one in enumerate(files):
         os.dup2(one, number)
@@ -229,7 +239,19 @@ def _become(
     sys.argv = [MODULE, *arguments]
     from odradek.cli.main import main
 
-    main(arguments, prog_name=f"python -m {MODULE}")
+    status: Any = 1
+    try:
+        main(arguments, prog_name=f"python -m {MODULE}")
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    # As the interpreter ends, but for the memory, which it would take a while to free.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
