@@ -184,13 +184,12 @@ def fork_server(prefix: tuple[str, ...] = ()) -> ForkServer:
 
 def _serve(requests: socket.socket) -> None:
     """Fork for each request, and return the status of processes that have ended."""
-    import gc
     import importlib
 
     for name in LOADED:
         importlib.import_module(name)
     _begin_numba()
-    gc.freeze()
+    _trim()
     while True:
         message, files, _, _ = socket.recv_fds(requests, _SIZE_MAX, 3)
         if not message:
@@ -214,6 +213,17 @@ def _begin_numba() -> None:
 
     cpu_target.target_context.refresh()
     cpu_target.typing_context.refresh()
+
+
+def _trim() -> None:
+    """Give free memory back: it would hide what a fork takes."""
+    import ctypes
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    with suppress(AttributeError):  # of another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _become(
