@@ -53,10 +53,12 @@ test: $(READY_DEV) $(READY_SPARK) kafka registry
 	@$(MAKE) --no-print-directory -j 2 look secure collect
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
-# And the long forms, which tests/long_forms.py lists; more examples of each property.
+# And the long forms, which tests/long_forms.py lists; more examples of each property; brokers that
+# load their code by themselves, where those of `make test` are forks (tests/support/forking.py).
 test-all: $(READY_DEV) $(READY_SPARK) kafka registry
 	@$(MAKE) --no-print-directory -j 2 look secure
-	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) -m "not interop and not fuzz"
+	ODRADEK_TESTS_APART=1 $(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
+		-m "not interop and not fuzz"
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)

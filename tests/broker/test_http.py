@@ -104,6 +104,7 @@ async def test_a_broker_may_stop_before_and_while_the_library_is_loaded(
         await broker.stop()
         assert broker.http.server is None
         assert await is_reset(reader)
+        loading.may_end.set()  # the end of the loop waits for its threads
 
 
 @on_uvloop
