@@ -18,6 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
+from tests.broker.beside_kafka import BesideKafka, running_beside_kafka
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
 from tests.support.forking import ForkedOdradek
@@ -49,8 +50,8 @@ LONGEST = ("spark", "kafka", "slow", "live")
 # The text of a file that starts brokers, servers, simulated clusters or other processes.
 LIVE = re.compile(
     r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
-    r"|tests\.pipeline\.|OdradekProcess|start_broker|subprocess|tests\.support\.forking|pyspark"
-    r"|RunningRegistry"
+    r"|tests\.pipeline\.|OdradekProcess|BesideKafka|start_broker|subprocess|pyspark"
+    r"|tests\.support\.forking|RunningRegistry"
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
 StartBroker = Callable[..., OdradekProcess]
@@ -107,6 +108,8 @@ class ByJavaProcess(LoadFileScheduling):
         is_in_pipeline = file.startswith("tests/pipeline/")
         if is_in_pipeline and _has(ROOT / file, "SparkSession"):
             return "spark"
+        if _has(ROOT / file, "BesideKafka"):
+            return "kafka"
         return "registry" if _has(ROOT / file, "RunningRegistry") else file
 
 
@@ -187,6 +190,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def beside_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BesideKafka]:
+    """Odradek and Apache Kafka for all tests that have topics of their own at both."""
+    with running_beside_kafka(tmp_path_factory.mktemp("beside")) as running:
+        yield running
+    _check_log(running.ours)
 
 
 def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from bench.processes import KafkaProcess, OdradekProcess
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import (
     NO_TIMESTAMP,
@@ -36,7 +34,8 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.support.asking import create_topics
+from tests.broker.beside_kafka import BesideKafka
+from tests.support.asking import create_topics, delete_topics
 from tests.support.frames import read_frame, response_to
 from tests.support.requests import creatable, listing_offsets
 from tests.support.waiting import last_answer
@@ -246,19 +245,12 @@ def normalised(data: bytearray) -> Stored:
 
 
 @contextmanager
-def both(folder: Path, topics: Topics) -> Iterator[tuple[Peer, Peer]]:
-    """Run Odradek and Apache Kafka with the same topics."""
-    ours, theirs = OdradekProcess(folder / "odradek"), KafkaProcess(folder / "kafka")
-    peers: list[Peer] = []
-    try:
-        for process in (ours, theirs):
-            process.start()
-            peers.append(Peer(process.port))
-            peers[-1].prepare(topics)
-        yield peers[0], peers[1]
-    finally:
-        for peer in peers:
-            with suppress(OSError):
-                peer.close()
-        ours.stop()
-        theirs.stop()
+def both(beside_kafka: BesideKafka, topics: Topics) -> Iterator[tuple[Peer, Peer]]:
+    """Create the same topics on Odradek and Apache Kafka, and delete them at the end."""
+    ours, theirs = Peer(beside_kafka.ours.port), Peer(beside_kafka.theirs.port)
+    for peer in (ours, theirs):
+        peer.prepare(topics)
+    yield ours, theirs
+    for peer in (ours, theirs):
+        delete_topics(peer, *peer.ids)
+        peer.close()

@@ -128,15 +128,18 @@ def values(files: Files, data: Path) -> dict[str, str]:
     return {name: special.get(name) or _plausible(name) for name in BROKER_OPTION}
 
 
-def starts(directory: Path) -> tuple[OdradekProcess, KafkaProcess]:
-    """Return Odradek and Kafka with the same listeners, neither started."""
+def starts(
+    directory: Path, settings: Mapping[str, str]
+) -> tuple[OdradekProcess, KafkaProcess]:
+    """Return Odradek and Kafka with the same listeners and settings, neither started."""
     ours = OdradekProcess(directory / "ours")
     kafka = KafkaProcess(directory / "kafka", unset=["advertised.listeners"])
-    ours.settings = _settings(ours.port, Files(directory))
+    ours.settings = {**_settings(ours.port, Files(directory)), **settings}
     controller = f"CONTROLLER://127.0.0.1:{kafka.controller_port}"
     common = _settings(kafka.port, Files(directory))
     kafka.settings = {
         **common,
+        **settings,
         "listeners": f"{common['listeners']},{controller}",
         _PROTOCOLS: f"{common[_PROTOCOLS]},CONTROLLER:PLAINTEXT",
     }

@@ -27,6 +27,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.append_cases import CASES, STAMPED, TOPICS, Batch
 from tests.broker.append_mutations import mutations
 from tests.broker.append_peers import Outcome, Peer, Topics, both
+from tests.broker.beside_kafka import BesideKafka
 from tests.broker.raw_batches import RawRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -169,8 +170,8 @@ def differences(
 
 
 @pytest.fixture(scope="module")
-def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
-    with both(tmp_path_factory.mktemp("peers"), TOPICS) as running:
+def peers(beside_kafka: BesideKafka) -> Iterator[Peers]:
+    with both(beside_kafka, TOPICS) as running:
         for peer in running:
             peer.prepare(SEQUENCED)
         yield running

@@ -7,7 +7,7 @@ What each writes into __consumer_offsets is read, too: as values, in its order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -55,6 +55,7 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker.beside_kafka import BesideKafka
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import FakeTopics
 from tests.broker.kafka_peer import Peer
@@ -66,11 +67,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
-SETTINGS = {
-    "offsets.topic.num.partitions": "1",
-    "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.max.size": "7",
-}
+# As in the settings of both brokers (beside_kafka.SETTINGS).
 CONFIG = GroupConfig(
     consumer_defaults=ConsumerSettings(assignment_interval_ms=0),
     consumer_max_size=7,
@@ -84,11 +81,8 @@ EXPRESSIONS = ["t{}-[ab]", "t{}-.*", "t{}-(", "t{}-[^c]", "nothing"]
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
-    process = KafkaProcess(tmp_path_factory.mktemp("kafka"), SETTINGS)
-    process.start()
-    yield process
-    process.stop()
+def kafka(beside_kafka: BesideKafka) -> KafkaProcess:
+    return beside_kafka.theirs
 
 
 @dataclass

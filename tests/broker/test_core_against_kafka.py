@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.frames import encode_request
@@ -33,8 +32,9 @@ from odradek.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tests.broker.beside_kafka import BesideKafka
 from tests.support import requests
-from tests.support.asking import create_topics
+from tests.support.asking import create_topics, delete_topics
 from tests.support.frames import read_frame, response_to
 from tests.support.requests import creatable, listing_offsets
 from tests.support.waiting import wait_until
@@ -102,21 +102,13 @@ class Peer:
 
 
 @pytest.fixture(scope="module")
-def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Peer]]:
-    folder = tmp_path_factory.mktemp("peers")
-    ours = OdradekProcess(folder / "odradek")
-    # On a busy machine its controller takes it for dead, and all epochs change.
-    theirs = KafkaProcess(folder / "kafka", {"broker.session.timeout.ms": "600000"})
-    try:
-        ours.start()
-        theirs.start()
-        both = Peer(ours.port), Peer(theirs.port)
-        for peer in both:
-            peer.prepare()
-        yield both
-    finally:
-        ours.stop()
-        theirs.stop()
+def peers(beside_kafka: BesideKafka) -> Iterator[tuple[Peer, Peer]]:
+    both = Peer(beside_kafka.ours.port), Peer(beside_kafka.theirs.port)
+    for peer in both:
+        peer.prepare()
+    yield both
+    for peer in both:
+        delete_topics(peer, *peer.ids)
 
 
 def plain(value: Any, names: Mapping[bytes, str]) -> Any:

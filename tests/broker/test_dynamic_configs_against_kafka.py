@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, OdradekProcess
 from odradek.config.effective import BROKER_OPTION
 from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -28,7 +28,8 @@ from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.broker.dynamic_configs import ALL, FORMS, NODE, Files, starts, values
+from tests.broker.beside_kafka import BesideKafka
+from tests.broker.dynamic_configs import ALL, FORMS, NODE, Files, values
 from tests.broker.kafka_peer import Peer
 from tests.config.kafka_differences import (
     KAFKA_4_4,
@@ -179,21 +180,12 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+def places(beside_kafka: BesideKafka) -> Iterator[tuple[Place, Place]]:
     """Odradek and Kafka."""
-    if kafka_libs() is None:
-        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    directory = tmp_path_factory.mktemp("dynamic")
-    processes = starts(directory)
-    try:
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(lambda one: one.start(), processes))
-        ours, kafkas = (Place(one, Files(directory)) for one in processes)
-        with ours.peer, kafkas.peer:
-            yield ours, kafkas
-    finally:
-        for process in processes:
-            process.stop()
+    files = Files(beside_kafka.directory)
+    ours, kafkas = Place(beside_kafka.ours, files), Place(beside_kafka.theirs, files)
+    with ours.peer, kafkas.peer:
+        yield ours, kafkas
 
 
 def test_each_option_is_taken_as_a_trial_where_kafka_takes_it(

@@ -7,7 +7,6 @@ records of __consumer_offsets are compared, too: as values, in their order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,6 +40,7 @@ from odradek.protocol.messages.streams_group_heartbeat import (
     TaskIds,
     Topology,
 )
+from tests.broker.beside_kafka import BesideKafka
 from tests.broker.consumer_world import ConsumerWorld
 from tests.broker.group_fakes import FakeTopics
 from tests.broker.kafka_peer import Peer
@@ -53,13 +53,7 @@ from tests.support.requests import creatable
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
-SETTINGS = {
-    "offsets.topic.num.partitions": "1",
-    "group.streams.assignment.interval.ms": "0",
-    "group.streams.initial.rebalance.delay.ms": "0",
-    "group.streams.max.size": "5",
-    "group.streams.num.standby.replicas": "1",
-}
+# As in the settings of both brokers (beside_kafka.SETTINGS).
 CONFIG = StreamsGroupConfig(
     members_max=5, assignment_interval_ms=0, initial_delay_ms=0, standby_count=1
 )
@@ -69,11 +63,8 @@ PROCESSES = ["p-1", "p-2", "p-3"]
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
-    process = KafkaProcess(tmp_path_factory.mktemp("kafka"), SETTINGS)
-    process.start()
-    yield process
-    process.stop()
+def kafka(beside_kafka: BesideKafka) -> KafkaProcess:
+    return beside_kafka.theirs
 
 
 @dataclass
@@ -328,7 +319,7 @@ class Play:
 @pytest.mark.parametrize("seed", range(12))
 def test_members_that_come_and_go_are_served_as_by_kafka(kafka: KafkaProcess, seed: int) -> None:
     with Peer(kafka.port) as peer:
-        both = Both(kafka, peer, f"g{seed}")
+        both = Both(kafka, peer, f"streams-{seed}")
         source = f"in-{seed}"
         both.create(source, 1 + seed % 4 * 2)
         topology = counting(f"app-{seed}", source) if seed % 3 else stateless(source)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,30 +14,21 @@ from odradek.broker.orders.java import hash_spread
 from odradek.broker.topics.names import CONSUMER_OFFSETS
 from odradek.broker.transactions.state import TransactionState
 from odradek.storage.segment import LOG
-from tests.broker.kafka_peer import both_brokers
+from tests.broker.beside_kafka import BesideKafka
 from tests.differential.transactions import Side, differences, draw
 from tests.fuzz.seeds import FIRST_SEED, WORLDS
 from tests.storage.dump import dump
 
 pytestmark = pytest.mark.kafka
 
-SETTINGS = {
-    "transaction.state.log.num.partitions": "1",
-    "offsets.topic.num.partitions": "1",
-    # The records are of 1970: each broker would delete them when it looks next.
-    "log.retention.ms": "-1",
-    # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
-    "broker.session.timeout.ms": "600000",
-}
 SHORT_SCRIPTS, STEPS = 4, 60
 
 Pair = tuple[OdradekProcess, KafkaProcess]
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with both_brokers(tmp_path_factory.mktemp("transactions"), SETTINGS) as pair:
-        yield pair
+@pytest.fixture
+def brokers(beside_kafka: BesideKafka) -> Pair:
+    return beside_kafka.ours, beside_kafka.theirs
 
 
 def world_of(seed: int) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_topics import CreatableTopic
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.wire import ZERO_UUID
 from tests.support.requests import creating, describing
 from tests.support.waiting import wait_until
 
@@ -26,6 +29,19 @@ def create_topics(
     answer = peer.ask(creating(*topics), version)
     assert not [one for one in answer.topics if one.error_code], answer
     return {one.name: one.topic_id for one in answer.topics}
+
+
+def delete_topics(peer: Asks, *names: str) -> None:
+    """Delete topics, and wait until they are gone."""
+    topics = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
+    request = DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=30_000)
+    answer = peer.ask(request, 6)
+    assert not [one for one in answer.responses if one.error_code], answer
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wait_until(
+        lambda: all(one.error_code == unknown for one in peer.ask(describing(*names), 12).topics),
+        f"{', '.join(names)} are gone",
+    )
 
 
 def await_topic(peer: Asks, name: str) -> Any:
