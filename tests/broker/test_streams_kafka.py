@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from odradek.protocol.messages.streams_group_records import (
     TopicInfo,
 )
 from tests.broker.group_fakes import FakeTopics
-from tests.support.java import ask
+from tests.support.java import asking
 
 pytestmark = pytest.mark.kafka
 
@@ -34,6 +34,8 @@ ORACLE = Path(__file__).with_name("StreamsOracle.java")
 SEEDS = range(200)
 ROUNDS = 5
 TOPOLOGIES = 600
+
+Ask = Callable[[Sequence[Any]], list[Any]]
 
 
 @dataclass
@@ -103,12 +105,19 @@ def drawn_group(seed: int) -> Group:
     )
 
 
-def test_tasks_are_assigned_as_by_kafka() -> None:
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """What asks Kafka's classes, in one process of Java."""
+    with asking(ORACLE) as answers:
+        yield answers
+
+
+def test_tasks_are_assigned_as_by_kafka(ask: Ask) -> None:
     groups = [(random.Random(seed), drawn_group(seed)) for seed in SEEDS]
     for _ in range(ROUNDS):
         for chance, group in groups:
             group.change(chance)
-        answers = ask(ORACLE, [group.line() for _, group in groups])
+        answers = ask([group.line() for _, group in groups])
         for (_, group), theirs in zip(groups, answers, strict=True):
             ours = group.assign()
             assert {
@@ -200,10 +209,9 @@ def ours(value: StreamsGroupTopologyValue, counts: Mapping[str, int]) -> dict[st
     return {**answer, "missing": list(made.missing)}
 
 
-def test_topologies_get_kafkas_numbers() -> None:
+def test_topologies_get_kafkas_numbers(ask: Ask) -> None:
     drawn = [drawn_topology(seed) for seed in range(TOPOLOGIES)]
     answers = ask(
-        ORACLE,
         [{"topology": encode(value, 0).hex(), "topics": counts} for value, counts in drawn]
     )
     outcomes: set[str] = set()

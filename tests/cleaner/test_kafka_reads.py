@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import kafka_tool
 from odradek.protocol.batches import Record
 from odradek.protocol.compression import Codec
 from odradek.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
 from odradek.storage.transactions import AbortedTransaction
 from tests.cleaner.worlds import EAGER, World
+from tests.storage.dump import dump, dump_each
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 _RECORD = re.compile(
     r"\| offset: (\d+) (?:Create|LogAppend)Time: (-?\d+) .*?headerKeys: \[([^]]*)\]"
     r"(?: key: (\S*))?(?: payload: (\S*))?$"
@@ -53,9 +52,23 @@ def make_cleaned(path: Path) -> World:
     return world
 
 
-def dumped_records(log: Path) -> list[Record]:
-    """Read a log file by Kafka's tool."""
-    output = kafka_tool([DUMP, "--deep-iteration", "--print-data-log", "--files", str(log)]).stdout
+@pytest.fixture(scope="module")
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_cleaned(tmp_path_factory.mktemp("cleaned"))
+
+
+@pytest.fixture(scope="module")
+def dumps(cleaned: World) -> dict[Path, str]:
+    """What Kafka's tool prints of each file of the first segment, in one run of Java.
+
+    Without other flags the tool compares each entry of an index with the log.
+    """
+    paths = [cleaned.log.segments[0].path(kind) for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX)]
+    return dump_each(paths, "--deep-iteration", "--print-data-log")
+
+
+def records_in(output: str) -> list[Record]:
+    """Read the records that Kafka's tool has printed."""
     assert "isvalid: true" in output
     assert "isvalid: false" not in output
     assert "Found" not in output, "Kafka tells of invalid bytes or of offsets out of order"
@@ -76,36 +89,38 @@ def dumped_records(log: Path) -> list[Record]:
 
 
 @pytest.mark.kafka
-def test_kafka_reads_the_records_of_a_cleaned_segment(tmp_path: Path) -> None:
-    world = make_cleaned(tmp_path)
-    segment = world.log.segments[0]
+def test_kafka_reads_the_records_of_a_cleaned_segment(
+    cleaned: World, dumps: dict[Path, str]
+) -> None:
     expected = [
         replace(record, headers=())
-        for batch in world.batches()
+        for batch in cleaned.batches()
         if not batch.header.is_control
         for record in batch.records
     ]
     assert len(expected) > 100
-    assert dumped_records(segment.path(LOG)) == expected
+    assert records_in(dumps[cleaned.log.segments[0].path(LOG)]) == expected
 
 
 @pytest.mark.kafka
-def test_kafka_finds_the_indexes_of_a_cleaned_segment_sane(tmp_path: Path) -> None:
-    segment = make_cleaned(tmp_path).log.segments[0]
+def test_kafka_finds_the_indexes_of_a_cleaned_segment_sane(
+    cleaned: World, dumps: dict[Path, str]
+) -> None:
+    segment = cleaned.log.segments[0]
     assert segment.offset_index.last() is not None
     index, time_index = segment.path(INDEX), segment.path(TIME_INDEX)
-    sanity = kafka_tool([DUMP, "--index-sanity-check", "--files", f"{index},{time_index}"]).stdout
-    assert sanity.count("passed sanity check") == 2
-    # Without that flag the tool compares each entry with the log.
-    deep = kafka_tool([DUMP, "--files", f"{index},{time_index}"]).stdout
+    sanity = dump([index, time_index], "--index-sanity-check")
+    assert sanity.text.count("passed sanity check") == 2
+    deep = dumps[index] + dumps[time_index]
     assert "Found" not in deep and "mismatch" not in deep.lower()
     assert deep.count("offset:") >= 4
 
 
 @pytest.mark.kafka
-def test_kafka_reads_the_transaction_index_of_a_cleaned_segment(tmp_path: Path) -> None:
-    world = make_cleaned(tmp_path)
-    dump = kafka_tool([DUMP, "--files", str(world.log.segments[0].path(TXN_INDEX))]).stdout
-    marker = next(b.header for b in world.batches() if b.header.is_control)
-    assert f"producerId: 7 firstOffset: {marker.base_offset - 1}" in dump
-    assert f"lastOffset: {marker.base_offset}" in dump
+def test_kafka_reads_the_transaction_index_of_a_cleaned_segment(
+    cleaned: World, dumps: dict[Path, str]
+) -> None:
+    dumped = dumps[cleaned.log.segments[0].path(TXN_INDEX)]
+    marker = next(b.header for b in cleaned.batches() if b.header.is_control)
+    assert f"producerId: 7 firstOffset: {marker.base_offset - 1}" in dumped
+    assert f"lastOffset: {marker.base_offset}" in dumped

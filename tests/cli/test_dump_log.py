@@ -22,7 +22,7 @@ from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.compression import Codec
 from odradek.storage.real_files import RealFileSystem
 from odradek.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
-from tests.storage.dump import dump, segment_files
+from tests.storage.dump import dump, dump_each, segment_files
 from tests.storage.partition import Partition
 from tests.storage.test_dump_log_segments import STATES, appended
 from tests.storage.transactional import end, write
@@ -288,8 +288,9 @@ def sizes(row: Mapping[str, Any], name: str) -> int:
 
 
 def assert_as_kafkas_tool(files: Sequence[Path]) -> None:
+    texts = dump_each(files, "--deep-iteration")
     for file in files:
-        text = dump([file], "--deep-iteration").text
+        text = texts[file]
         assert as_kafka(rows(file, kind="batch")) == [m.groups() for m in _BATCH.finditer(text)]
         records = rows(file, "--records", kind="record")
         assert [

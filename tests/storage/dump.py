@@ -60,6 +60,12 @@ def dump(files: Sequence[Path], *flags: str, with_gaps: Collection[str] = ()) ->
     return Dump(done.stdout, tuple(wrong))
 
 
+def dump_each(files: Sequence[Path], *flags: str) -> dict[Path, str]:
+    """Return what the tool prints to standard output of each file, in one run."""
+    sections = re.split(r"^Dumping (.*)\n", dump(files, *flags).text, flags=re.MULTILINE)
+    return dict(zip(map(Path, sections[1::2]), sections[2::2], strict=True))
+
+
 def segment_files(data: Sequence[Path], *kinds: str) -> list[Path]:
     """Return the files of some kinds of all partitions below data directories."""
     return sorted(

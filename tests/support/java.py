@@ -10,10 +10,12 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TextIO
 
 import pytest
 
@@ -39,15 +41,50 @@ def program(source: Path, *arguments: str, flags: Sequence[str] = ()) -> list[st
 
 def ask(source: Path, lines: Sequence[Any]) -> list[Any]:
     """Let a program answer lines of JSON with lines of JSON; skip the test as program() does."""
-    done = subprocess.run(
-        program(source),
-        input="".join(f"{json.dumps(line)}\n" for line in lines),
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=240,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    with asking(source) as answers:
+        return answers(lines)
+
+
+@contextmanager
+def asking(source: Path) -> Iterator[Callable[[Sequence[Any]], list[Any]]]:
+    """Start a program that answers each line of JSON by a line of JSON; yield what asks it."""
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            program(source),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            encoding="utf-8",
+        )
+        assert process.stdin is not None and process.stdout is not None
+
+        def answers(lines: Sequence[Any]) -> list[Any]:
+            assert process.stdin is not None and process.stdout is not None
+            sending = Thread(target=_send, args=(process.stdin, lines))
+            sending.start()
+            found = [line for _, line in zip(lines, process.stdout, strict=False)]
+            sending.join()
+            if len(found) < len(lines):
+                errors.seek(0)
+                raise RuntimeError(errors.read().decode(errors="replace"))
+            return [json.loads(line) for line in found]
+
+        try:
+            yield answers
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+            process.wait(60)
+        assert process.returncode == 0, f"{source.name} ended with {process.returncode}"
+
+
+def _send(stream: TextIO, lines: Sequence[Any]) -> None:
+    """Send lines while the answers are read, so that neither pipe gets full for good."""
+    with suppress(BrokenPipeError):
+        for line in lines:
+            print(json.dumps(line), file=stream)
+        stream.flush()
 
 
 @cache
