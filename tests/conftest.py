@@ -18,7 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
-from tests.broker.beside_kafka import BesideKafka, running_beside_kafka
+from tests.broker.beside_kafka import BesideKafka, Shared
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
 from tests.support.forking import ForkedOdradek
@@ -54,6 +54,7 @@ LIVE = re.compile(
     r"|tests\.support\.forking|RunningRegistry"
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
+BESIDE_KAFKA = Shared()
 StartBroker = Callable[..., OdradekProcess]
 
 
@@ -77,7 +78,8 @@ def _is_live(file: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that lack Kafka's jars; put the longest files first.
+    """Skip tests that lack Kafka's jars; put the longest files first, and those together that
+    share a Kafka.
 
     Each file goes to one worker: one that takes minutes must not be the last one to begin.
     """
@@ -86,7 +88,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
-    items.sort(key=lambda item: (ranks[item.path], -counts[item.path]))
+    others = counts.keys() - {item.path for item in items if _is_beside_kafka(item)}
+    items.sort(key=lambda item: (ranks[item.path], item.path in others, -counts[item.path]))
     if kafka_libs() is None:
         skip = pytest.mark.skip(reason="Kafka's jars are not there: `make kafka` fetches them")
         for item in items:
@@ -192,12 +195,23 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     running.stop()
 
 
-@pytest.fixture(scope="session")
-def beside_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BesideKafka]:
+@pytest.fixture(scope="module")
+def beside_kafka(tmp_path_factory: pytest.TempPathFactory) -> BesideKafka:
     """Odradek and Apache Kafka for all tests that have topics of their own at both."""
-    with running_beside_kafka(tmp_path_factory.mktemp("beside")) as running:
-        yield running
-    _check_log(running.ours)
+    return BESIDE_KAFKA.start(lambda: tmp_path_factory.mktemp("beside"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End what the next test does not use, once the fixtures of this one have ended."""
+    if nextitem is None or not _is_beside_kafka(nextitem):
+        ours = BESIDE_KAFKA.end()
+        if ours is not None:
+            _check_log(ours)
+
+
+def _is_beside_kafka(item: pytest.Item) -> bool:
+    return "beside_kafka" in getattr(item, "fixturenames", ())
 
 
 def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:

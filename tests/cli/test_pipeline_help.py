@@ -36,6 +36,8 @@ print(json.dumps(shown))
 """
 _EXTRA = ["pyspark", "py4j", "pyarrow", "pandas", "matplotlib", "google.protobuf", "delta"]
 JOBS = sorted(pipeline.commands)
+HELP = [f"pipeline {job} --help" for job in JOBS]
+JOB = "pipeline latest --topic prices --table prices"
 
 
 def _run(lines: list[str], missing: list[str]) -> Mapping[str, tuple[int, str]]:
@@ -50,23 +52,32 @@ def _run(lines: list[str], missing: list[str]) -> Mapping[str, tuple[int, str]]:
     return {line: (status, text) for line, (status, text) in json.loads(done.stdout).items()}
 
 
-def test_without_spark_each_job_shows_its_help() -> None:
-    shown = _run([f"pipeline {job} --help" for job in JOBS], _EXTRA)
-    for line, (status, text) in shown.items():
+@pytest.fixture(scope="module")
+def without_spark() -> Mapping[str, tuple[int, str]]:
+    """What the lines show without Spark; the job runs before the help and after it."""
+    return _run([JOB, *HELP, JOB], _EXTRA)
+
+
+def test_without_spark_each_job_shows_its_help(
+    without_spark: Mapping[str, tuple[int, str]]
+) -> None:
+    for line in HELP:
+        status, text = without_spark[line]
         assert status == 0, text
         assert text.startswith(f"Usage: odradek {line.removesuffix(' --help')} "), text
         assert "--cache" in text and "--help" in text
 
 
-def test_the_help_is_the_same_with_and_without_spark() -> None:
+def test_the_help_is_the_same_with_and_without_spark(
+    without_spark: Mapping[str, tuple[int, str]]
+) -> None:
     pytest.importorskip("pyspark")
-    lines = [f"pipeline {job} --help" for job in JOBS]
-    assert _run(lines, _EXTRA) == _run(lines, [])
+    assert {line: without_spark[line] for line in HELP} == _run(HELP, [])
 
 
-def test_without_spark_a_job_that_runs_says_how_to_install_it() -> None:
-    line = "pipeline latest --topic prices --table prices"
-    shown = _run([line, "pipeline latest --help", line], _EXTRA)
-    assert shown[line] == (
+def test_without_spark_a_job_that_runs_says_how_to_install_it(
+    without_spark: Mapping[str, tuple[int, str]]
+) -> None:
+    assert without_spark[JOB] == (
         1, "odradek: PySpark is missing: pip install 'odradek[pipeline]'\n"
     )  # fmt: skip
