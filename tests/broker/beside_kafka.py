@@ -22,6 +22,8 @@ SETTINGS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "1",
     # Some records are of 1970: each broker would delete them when it looks next.
     "log.retention.ms": "-1",
+    "log.retention.hours": "3",  # the setting above stands in for it
+    "auto.create.topics.enable": "false",
     # On a busy machine Kafka's controller takes the broker for dead, and all epochs change.
     "broker.session.timeout.ms": "600000",
     "group.consumer.assignment.interval.ms": "0",

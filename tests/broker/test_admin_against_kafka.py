@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess
 from odradek.broker.api_table import BY_KEY
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import snake_case
@@ -55,15 +54,12 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 from odradek.protocol.schema import info_of
 from odradek.protocol.wire import ZERO_UUID
 from tests.broker.admin import Admin, admin
+from tests.broker.beside_kafka import SETTINGS, BesideKafka
 from tests.broker.kafka_peer import Peer
+from tests.support.asking import delete_topics
 from tests.support.requests import creatable
 from tests.support.waiting import last_answer
 
-SETTINGS = {
-    "node.id": "1",
-    "auto.create.topics.enable": "false",
-    "log.retention.hours": "3",
-}
 STRANGER = bytes(range(1, 17))
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = 2, 4
@@ -204,7 +200,7 @@ SCRIPT: list[Any] = [
     *(topics(one) for one in REFUSED_TOPICS[:-2]),
     topics(*REFUSED_TOPICS),
     topics(creatable("later", 2, configs={"retention.ms": "7"}), validate_only=True),
-    names("orders", "a.b", "nowhere", "not/legal", "__consumer_offsets"),
+    names("orders", "a.b", "nowhere", "not/legal", "__share_group_state"),
     names(),
     MetadataRequest(
         topics=[MetadataRequestTopic(topic_id=STRANGER, name=None)],
@@ -301,20 +297,28 @@ SCRIPT: list[Any] = [
 ]
 
 
+# What the script has changed of the broker, which others use after it.
+UNDONE = [
+    change(BROKER, "", ("log.retention.ms", DELETE, None)),
+    change(BROKER, "1", ("log.cleaner.backoff.ms", DELETE, None)),
+]
+
+
 @pytest.mark.kafka
 @pytest.mark.slow
-async def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
-    peer = KafkaProcess(tmp_path / "kafka", SETTINGS)
-    differences = []
-    try:
-        peer.start()
-        async with admin(tmp_path / "ours", SETTINGS) as broker:
-            for number, request in enumerate(SCRIPT):
-                ours = normal(await _ask_ours(broker, request))
-                found = _differences(ours, request, peer.port)
-                differences += [f"{number} {type(request).__name__}{one}" for one in found]
-    finally:
-        peer.stop()
+async def test_the_same_requests_get_the_same_answers(
+    beside_kafka: BesideKafka, tmp_path: Path
+) -> None:
+    port, differences = beside_kafka.theirs.port, []
+    async with admin(tmp_path / "ours", {"node.id": "1", **SETTINGS}) as broker:
+        for number, request in enumerate(SCRIPT):
+            ours = normal(await _ask_ours(broker, request))
+            found = _differences(ours, request, port)
+            differences += [f"{number} {type(request).__name__}{one}" for one in found]
+    for request in UNDONE:
+        _ask_kafka(port, request)
+    with Peer(port) as peer:
+        delete_topics(peer, "orders", "spare")
     assert not differences, "\n".join(differences)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.processes import OdradekProcess
+from tests.broker.clusters import ThreeSharingBrokers
 from tests.spark_classes import session_options
 
 if TYPE_CHECKING:
@@ -61,6 +62,21 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     with running_both(spark, tmp_path_factory.mktemp("both")) as brokers:
         yield brokers
+
+
+@pytest.fixture(scope="session")
+def sharing_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeSharingBrokers]:
+    """Three brokers with a bucket, which clean often, and store what they have soon."""
+    settings = {
+        "log.cleaner.backoff.ms": "500",
+        "log.cleaner.dedupe.buffer.size": "8000000",
+        "odradek.wal.checkpoint.bytes": str(1 << 20),
+    }
+    made = ThreeSharingBrokers(tmp_path_factory.mktemp("shared"), settings)
+    made.start()
+    yield made
+    made.stop()
+    made.close()
 
 
 @pytest.fixture

@@ -38,21 +38,27 @@ IDLE = {
 }
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeSharingBrokers]:
+@pytest.fixture
+def brokers(sharing_brokers: ThreeSharingBrokers) -> ThreeSharingBrokers:
     """Three brokers with a bucket."""
+    return sharing_brokers
+
+
+@pytest.fixture
+def deleting_brokers(tmp_path: Path) -> Iterator[ThreeSharingBrokers]:
+    """Brokers that delete objects as soon as they are not needed."""
     settings = {
         "odradek.wal.checkpoint.bytes": str(1 << 20),
         "odradek.object.delete.delay.ms": "0",
     }
-    made = ThreeSharingBrokers(tmp_path_factory.mktemp("clean"), settings)
+    made = ThreeSharingBrokers(tmp_path, settings)
     made.start()
     yield made
     made.stop()
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def place(brokers: ThreeSharingBrokers) -> SharedLogs:
     """The catalog and the bucket of the brokers."""
     return shared_logs({}, brokers.settings)
@@ -186,10 +192,10 @@ def test_a_transaction_that_ends_while_a_job_runs(
 
 def test_a_job_that_fails_leaves_garbage_and_nothing_else(
     spark: SparkSession,
-    brokers: ThreeSharingBrokers,
-    place: SharedLogs,
+    deleting_brokers: ThreeSharingBrokers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    brokers, place = deleting_brokers, shared_logs({}, deleting_brokers.settings)
     topic = create(brokers.bootstrap, 3, IDLE)
     fill(brokers.bootstrap, topic, 3)
     before = served(spark, brokers, topic)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,18 +31,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeSharingBrokers]:
+def brokers(sharing_brokers: ThreeSharingBrokers) -> ThreeSharingBrokers:
     """Three brokers that clean often, and store what they have soon."""
-    settings = {
-        "log.cleaner.backoff.ms": "500",
-        "log.cleaner.dedupe.buffer.size": "8000000",
-        "odradek.wal.checkpoint.bytes": str(1 << 20),
-    }
-    made = ThreeSharingBrokers(tmp_path_factory.mktemp("shared"), settings)
-    made.start()
-    yield made
-    made.stop()
-    made.close()
+    return sharing_brokers
 
 
 @pytest.fixture(scope="module")
