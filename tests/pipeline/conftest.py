@@ -9,13 +9,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from os import environ
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.processes import OdradekProcess
 from tests.broker.clusters import ThreeSharingBrokers
-from tests.spark_classes import session_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,11 @@ MakeTopic = Callable[..., str]
 # One record to produce: partition, key, value (None deletes the key), headers.
 Produced = tuple[int, bytes, bytes | None, Sequence[tuple[str, bytes]]]
 Produce = Callable[[str, Sequence[Produced]], None]
+
+CACHE = Path(environ.get("ODRADEK_CACHE", "~/.cache/odradek")).expanduser()
+
+# Most queries read some records only: compiling much for them would take longer.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +54,17 @@ def spark() -> Iterator[SparkSession]:
 
     Every module's has the same settings, so that they share one Java process.
     """
-    from odradek.pipeline.session import open_session
+    from odradek.pipeline.connector import AVRO, DELTA, ICEBERG, KAFKA
+    from odradek.pipeline.session import SessionOptions, open_session
+    from tests.pipeline.tables import SQLITE
 
-    with open_session(session_options()) as session:
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    }
+    packages = (KAFKA, DELTA, AVRO, ICEBERG, SQLITE)
+    with open_session(SessionOptions(CACHE, settings=settings, packages=packages)) as session:
         yield session
 
 

@@ -25,8 +25,8 @@ from odradek.pipeline.reading import BrokerTopic, take
 from odradek.pipeline.source import TopicSource
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
+from tests.pipeline.conftest import CACHE
 from tests.pipeline.tables import kept_table
-from tests.spark_classes import CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from bench.processes import ROOT, OdradekProcess
 from bench.servers.spark_cluster import Cluster, running_cluster
 from odradek.pipeline.connector import KAFKA, package_settings, prepare
 from odradek.pipeline.session import jars_folder
+from tests.pipeline.conftest import CACHE
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows
-from tests.spark_classes import CACHE
 
 pytestmark = [
     pytest.mark.spark,

@@ -23,9 +23,8 @@ from odradek.pipeline.latest import LatestJob, start, wait
 from odradek.pipeline.read import read_rows
 from odradek.pipeline.source import TopicSource
 from odradek.pipeline.table import newest_snapshot, read_table
-from tests.pipeline.conftest import MakeTopic, Produce, Produced
+from tests.pipeline.conftest import CACHE, MakeTopic, Produce, Produced
 from tests.pipeline.model import as_record, as_table, latest
-from tests.spark_classes import CACHE
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from odradek.pipeline.connector import KAFKA
 from odradek.pipeline.kept_table import KeptTable
 from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.tickets import tickets
+from tests.pipeline.conftest import CACHE
 from tests.pipeline.tables import SQLITE, kept_table, table_arguments
-from tests.spark_classes import CACHE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

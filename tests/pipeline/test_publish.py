@@ -21,9 +21,8 @@ from odradek.pipeline.publishing import PublishJob, Sent, prepare, send
 from odradek.pipeline.read import read_rows
 from odradek.pipeline.source import TopicSource
 from odradek.protocol.partitioning import partition_of_key
-from tests.pipeline.conftest import MakeTopic, Produce
+from tests.pipeline.conftest import CACHE, MakeTopic, Produce
 from tests.pipeline.model import Record, as_record, latest
-from tests.spark_classes import CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

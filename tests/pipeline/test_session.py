@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from odradek.pipeline.connector import DELTA, KAFKA
 from odradek.pipeline.session import SessionOptions, open_session
-from tests.spark_classes import CACHE, JAVA_OPTIONS
+from tests.pipeline.conftest import CACHE, JAVA_OPTIONS
 
 pytestmark = [
     pytest.mark.spark,
