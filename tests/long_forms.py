@@ -30,6 +30,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_question_about_shared_topics_is_answered": ["small"],
         "test_shared_topics_work_with_the_delays_of_a_cloud": [],
     },
+    "bench/test_tasks.py": {"test_each_task_is_done_twice": []},
     "bench/test_year.py": {
         "test_few_updates_over_many_old_keys_cost_half": [],
         "test_our_cleaner_reads_and_writes_as_computed": ["True-zipf-0.005"],
@@ -245,6 +246,14 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "fuzz/test_costs.py": {"test_a_search_finds_what_takes_the_square_of_some_bytes": []},
     "logins/test_logins.py": {"*": []},
     "model/test_model.py": {"test_all_promises_hold_in_all_states": ["[!l]*"]},
+    "page/test_console.py": {
+        "test_a_topic_is_created_altered_emptied_and_deleted": ALL,
+        "test_everybody_can_use_actions": ["390"],
+        "test_a_late_refusal*": ALL,
+        "test_a_filter_goes_on*": ALL,
+        "test_a_user_logs_in*": ALL,
+        "*": [],
+    },
     "page/test_page.py": {
         "test_a_clean_run_appears_live": ALL,
         "test_everybody_can_use_it": ["390-dark"],
@@ -252,7 +261,11 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_names_from_others*": ALL,
         "*": [],
     },
-    "schemas/test_registry_on_odradek.py": {"*": []},
+    "page/test_schemas.py": {
+        "test_records_have_their_data_beside_their_bytes": ALL,
+        "test_the_page_shows_data_or_why_there_is_none": ["390"],
+        "*": [],
+    },
     "pipeline/test_audit.py": {
         "test_a_topic_that_nothing_befell_holds": [],
         "test_each_damage_is_found_with_its_key_and_nothing_else": [],
@@ -264,10 +277,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "pipeline/test_compacted_topic.py": {"*": []},
     "pipeline/test_errors_in_one_line.py": {"*": []},
-    "pipeline/test_iceberg.py": {
-        "test_a_reader_gets_the_table_of_the_last_batch*": ALL,
-        "*": [],
-    },
+    "pipeline/test_iceberg.py": {"*": []},
     "pipeline/test_keyed.py": {"*": []},
     "pipeline/test_latest_job.py": {"test_a_history*": ALL, "*": []},
     "pipeline/test_latest_transform.py": {"*": []},
@@ -308,6 +318,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "protocol/test_messages.py": {
         "test_a_huge_count_or_length_allocates_nothing_like_it": ["*Request"],
     },
+    "schemas/test_registry_on_odradek.py": {"*": []},
     "simulation/test_clusters.py": {
         "test_a_cluster_keeps_its_promises": ["[379]"],
         "test_a_mistake_is_found": ["serve_without*", "forget_s*", "take_copies*", "replay*"],
@@ -342,6 +353,17 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "test_debian.py": {"test_the_package*": []},
     "test_distribution.py": {"test_the_wheel*": ALL, "*": []},
     "test_makefile.py": {"test_make_check_needs_no_more_than_the_development_packages": []},
+    "testing/test_broker.py": {
+        "test_two_brokers*": [],
+        "test_a_broker_that_starts_again_has_its_data_at_its_address": ["kill"],
+        "test_a_broker_that_somebody_else_stops*": [],
+    },
+    "testing/test_plugin.py": {
+        "test_tests_share_a_broker*": ALL,
+        "test_a_broker_that_cannot_start*": ALL,
+        "test_a_run_without*": ALL,
+        "*": [],
+    },
 }
 
 

@@ -171,15 +171,26 @@ def test_only_real_files_touch_the_operating_system_from_storage_down() -> None:
             assert not {"os", "shutil", "fcntl", "mmap"} & set(_imports(path)), _name(path)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_pieces_are_of_a_size_to_be_read(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    most = LONGER.get(_name(path), MODULE_LINES_MAX)
-    assert len(lines) <= most, "split it where a reader would look for the pieces"
-    long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_COLUMNS_MAX]
-    assert not long
-    for function in outline(path).functions:
-        assert function.line_count < FUNCTION_LINES_MAX, function.name
+@pytest.mark.parametrize("package", sorted({path.relative_to(ROOT).parts[0] for path in SOURCES}))
+def test_pieces_are_of_a_size_to_be_read(package: str) -> None:
+    too_large = []
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] != package:
+            continue
+        name, lines = _name(path), path.read_text().splitlines()
+        if len(lines) > LONGER.get(name, MODULE_LINES_MAX):
+            too_large.append(f"{name}: split it where a reader would look for the pieces")
+        too_large += [
+            f"{name}: line {number} is too long"
+            for number, line in enumerate(lines, 1)
+            if len(line) > LINE_COLUMNS_MAX
+        ]
+        too_large += [
+            f"{name}: {function.name} is too long"
+            for function in outline(path).functions
+            if function.line_count >= FUNCTION_LINES_MAX
+        ]
+    assert not too_large, "\n".join(too_large)
 
 
 def test_a_module_says_what_it_is() -> None:

@@ -6,18 +6,16 @@ import re
 from fnmatch import filter as filter_names
 from pathlib import Path
 
-import pytest
-
 from tests.long_forms import LONG_FORMS, is_long
 
 TESTS = Path(__file__).parent
 _TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.M)
 
 
-@pytest.mark.parametrize("file", LONG_FORMS)
-def test_the_long_forms_of_a_file_exist(file: str) -> None:
-    tests = _TEST.findall((TESTS / file).read_text())
-    assert [one for one in LONG_FORMS[file] if not filter_names(tests, one)] == []
+def test_the_long_forms_of_each_file_exist() -> None:
+    for file, patterns in LONG_FORMS.items():
+        tests = _TEST.findall((TESTS / file).read_text())
+        assert [one for one in patterns if not filter_names(tests, one)] == [], file
 
 
 def test_other_parameters_than_those_kept_are_long() -> None:

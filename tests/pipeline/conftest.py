@@ -77,7 +77,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield brokers
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def sharing_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeSharingBrokers]:
     """Three brokers with a bucket, which clean often, and store what they have soon."""
     settings = {

@@ -25,7 +25,7 @@ from odradek.protocol.wire import (  # noqa: F401 - the annotations below are te
     string,
 )
 from tests.protocol.kafka_jars import Spec, parse_spec, require_jars, run_java, specs
-from tests.protocol.strategies import MESSAGE_VERSIONS, MESSAGES, MODULES, label
+from tests.protocol.strategies import MESSAGES, MODULES, label
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=label)
 
@@ -148,19 +148,21 @@ def is_of_an_api(cls: type) -> bool:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("cls", "version"), MESSAGE_VERSIONS, ids=label)
-def test_the_fields_of_a_version_are_kafkas(cls: type, version: int) -> None:
+@every_message
+def test_the_fields_of_each_version_are_kafkas(cls: type) -> None:
     require_jars()
-    assert declared_shapes(cls, version) == specified_shapes(*spec_of(cls, version))
+    for version in info_of(cls).versions:
+        assert declared_shapes(cls, version) == specified_shapes(*spec_of(cls, version)), version
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("cls", "version"), MESSAGE_VERSIONS, ids=label)
-def test_the_same_versions_are_flexible(cls: type, version: int) -> None:
+@every_message
+def test_the_same_versions_are_flexible(cls: type) -> None:
     require_jars()
-    spec, version_there = spec_of(cls, version)
-    flexible = version_there in Versions.parse(spec["flexibleVersions"])
-    assert (version in info_of(cls).flexible) == flexible
+    for version in info_of(cls).versions:
+        spec, version_there = spec_of(cls, version)
+        flexible = version_there in Versions.parse(spec["flexibleVersions"])
+        assert (version in info_of(cls).flexible) == flexible, version
 
 
 @pytest.mark.kafka
