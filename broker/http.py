@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.hosts.addresses import bind
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.network.exposure import warn_of_http
+from odradek.broker.process.code_memory import give_code_back
 from odradek.broker.web.admin_token import AdminToken, create_admin_token
 from odradek.broker.web.certificate import Certificate, read_certificate
 from odradek.broker.web.early import EarlyAnswers
@@ -134,6 +135,7 @@ class Http:
         except Exception:
             await self._early.serve_again("unable to serve HTTP, its log says why")
             raise
+        await asyncio.to_thread(give_code_back)
 
     def _create_server(self) -> HttpServer:
         from odradek.broker.web.server import HttpServer
