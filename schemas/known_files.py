@@ -52,21 +52,21 @@ CONFLUENTS = {
 
 
 def write_known_files(folder: Path) -> list[Path]:
-    """Write files below a folder; return the folders in which the compiler finds all of them."""
+    """Write files below a folder; return the folders in which the compiler finds all of them.
+
+    Raises ImportError when a package with files is missing.
+    """
     for name, text in CONFLUENTS.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    types = _folder_of("google.type")
-    if types is not None:
-        (folder / "google").mkdir()
-        (folder / "google" / "type").symlink_to(types)
-    tools = _folder_of("grpc_tools")
-    return [folder] if tools is None else [folder, tools / "_proto"]
+    (folder / "google").mkdir()
+    (folder / "google" / "type").symlink_to(_folder_of("google.type"))
+    return [folder, _folder_of("grpc_tools") / "_proto"]
 
 
-def _folder_of(package: str) -> Path | None:
+def _folder_of(package: str) -> Path:
     found = find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        return None
+    if not found or not found.submodule_search_locations:
+        raise ImportError(f"{package} is not installed")
     return Path(next(iter(found.submodule_search_locations)))

@@ -10,6 +10,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.type import money_pb2
 
+from odradek.schemas import known_files
 from odradek.schemas.known_files import CONFLUENTS
 from odradek.schemas.protobuf_records import ProtobufCodec
 
@@ -53,6 +54,16 @@ def test_a_file_is_that_of_confluents_own_client(name: str) -> None:
 
 def test_all_files_of_confluents_client_are_known() -> None:
     assert set(CONFLUENTS) == set(THEIRS)
+
+
+@pytest.mark.parametrize("package", ["grpc_tools", "google.type"])
+def test_a_package_that_is_missing_is_no_mistake_of_the_schema(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = known_files.find_spec
+    monkeypatch.setattr(known_files, "find_spec", lambda name: name != package and find(name))
+    with pytest.raises(ImportError, match=package):
+        ProtobufCodec('syntax = "proto3"; message One {}', {})
 
 
 def test_a_message_with_types_of_both_is_read_and_written() -> None:
