@@ -153,10 +153,11 @@ class Http:
 
     def _warn(self) -> None:
         broker = self._broker
-        has_token = broker.configs.of(HttpConfig).odradek_http_read_token is not None
         warning = warn_of_http(
             [one.getsockname()[:2] for one in self.sockets],
-            is_guarded=has_token or broker.security.authorizer is not None,
+            is_guarded=broker.configs.of(HttpConfig).guards_reading(
+                broker.security.authorizer is not None
+            ),
             is_secured=self._certificate is not None,
         )
         if warning:

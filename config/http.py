@@ -97,6 +97,10 @@ class HttpConfig:
         doc="The user and password for the schema registry: USER:PASSWORD.",
     )
 
+    def guards_reading(self, has_authorizer: bool) -> bool:
+        """Return whether reading over HTTP takes a token."""
+        return self.odradek_http_read_token is not None or has_authorizer
+
     @property
     def tls_files(self) -> tuple[str, str] | None:
         """The files of certificate and key, or None without TLS."""

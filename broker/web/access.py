@@ -40,6 +40,7 @@ from odradek.broker.web.rights import require_route
 if TYPE_CHECKING:
     from odradek.broker.security.principals import Principal
     from odradek.broker.web.services import WebServices
+    from odradek.config.http import HttpConfig
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +63,13 @@ class Access:
         admin: AdminToken,
         now_s: Callable[[], float],
         connections_max: Callable[[], int],
-        read_token: Callable[[], str | None] = lambda: None,
-        has_authorizer: Callable[[], bool] = lambda: False,
+        config: Callable[[], HttpConfig],
+        has_authorizer: Callable[[], bool],
     ) -> None:
         self._admin = admin
         self._guesses, self._holds = Guesses(now_s), Holds(connections_max)
         self._slowed = Seldom(logger, now_s, "slowed down wrong tokens over HTTP")
-        self._read_token, self._has_authorizer = read_token, has_authorizer
+        self._config, self._has_authorizer = config, has_authorizer
         # Returns the person of a login's token; None before there can be logins.
         self._read_login: Callable[[str], Principal | None] | None = None
         self._broker: WebServices | None = None
@@ -92,7 +93,7 @@ class Access:
     @property
     def is_guarded(self) -> bool:
         """Whether reading needs a token."""
-        return self._read_token() is not None or self._has_authorizer()
+        return self._config().guards_reading(self._has_authorizer())
 
     def require(self, request: web.Request) -> Actor:
         """Return the person of an action; raise Problem without the admin token or a right."""
@@ -114,7 +115,7 @@ class Access:
             return
         if not self.is_guarded:
             return
-        own = self._read_token()
+        own = self._config().odradek_http_read_token
         if own is None:
             self._require(request, "the admin token", self._admin.text)
         else:
@@ -127,7 +128,7 @@ class Access:
         """
         if not self.is_guarded or self._logged_in(request) is not None:
             return True
-        own = self._read_token()
+        own = self._config().odradek_http_read_token
         tokens = [self._admin.text] if own is None else [own, self._admin.text]
         if _shows(request, *tokens):
             return True

@@ -79,7 +79,7 @@ class HttpServer:
             admin,
             broker.loop.time,
             self._connections_max,
-            lambda: broker.configs.of(HttpConfig).odradek_http_read_token,
+            lambda: broker.configs.of(HttpConfig),
             lambda: broker.security.authorizer is not None,
         )
         names = own_names(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import OdradekProcess
-from tests.broker.test_cluster_clients import addresses, create, running
+from tests.broker.test_cluster_clients import SETTINGS, addresses, create, running
 from tests.cli.answering import answering
 from tests.cli.commands import Commands, fresh
 from tests.support.waiting import wait_until
@@ -17,12 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 # No broker loses its session, however busy the machine is.
-LONG_LEASE = {
-    "broker.session.timeout.ms": "600000",
-    "broker.heartbeat.interval.ms": "100",
-    "offsets.topic.num.partitions": "6",
-    "group.initial.rebalance.delay.ms": "0",
-}
+LONG_LEASE = {**SETTINGS, "broker.session.timeout.ms": "600000"}
 
 
 def wait_for_three(brokers: list[OdradekProcess]) -> None:
