@@ -14,8 +14,9 @@ APICURIO := io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all
 HELM := .helm/helm
 NFPM := .nfpm/nfpm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
-# requirements-build.lock.
-INSTALL := $(BIN)/python -m pip install -q --require-hashes --no-build-isolation
+# requirements-build.lock. Python compiles a module when it is imported first; pip would compile all
+# of them, which takes a minute.
+INSTALL := $(BIN)/python -m pip install -q --no-compile --require-hashes --no-build-isolation
 # Hashes of the index's own files for all platforms, not of files on this machine.
 COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
@@ -38,7 +39,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
+.PHONY: run cluster test test-all fetched packages jars check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -49,16 +50,25 @@ cluster: $(READY)
 
 # Tools and tests look at the files at the same time, and the one that collects the tests compiles
 # them, so that no worker does.
-test: $(READY_DEV) $(READY_SPARK) kafka registry
+test: fetched
 	@$(MAKE) --no-print-directory -j 2 look secure collect
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists; more examples of each property; brokers that
 # load their code by themselves, where those of `make test` are forks (tests/support/forking.py).
-test-all: $(READY_DEV) $(READY_SPARK) kafka registry
+test-all: fetched
 	@$(MAKE) --no-print-directory -j 2 look secure
 	ODRADEK_TESTS_APART=1 $(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "not interop and not fuzz"
+
+fetched:
+	@$(MAKE) --no-print-directory -j 2 packages jars
+
+packages: $(READY_DEV) $(READY_SPARK)
+
+# One after the other, since Maven's folder takes one at a time.
+jars:
+	@$(MAKE) --no-print-directory -j 1 kafka registry
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)
@@ -92,7 +102,7 @@ deb: $(READY) $(NFPM)
 $(NFPM):
 	GOBIN=$(CURDIR)/.nfpm go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
-# Dangerous code, packages with known holes, secrets in the files.
+# Packages with known holes, secrets in the files; `look` finds dangerous code.
 secure: $(READY_DEV)
 	$(BIN)/python -m tests.secure
 

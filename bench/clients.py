@@ -81,7 +81,7 @@ def clean_now(
         method="POST",
         headers={"Authorization": f"Bearer {token}"},
     )
-    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # nosec B310
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         outcomes: list[dict[str, Any]] = json.load(answer)["outcomes"]
         return outcomes
 

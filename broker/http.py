@@ -87,7 +87,7 @@ class Http:
     def url(self) -> str:
         """The address of the page, for a browser on this machine."""
         host, port = self.sockets[0].getsockname()[:2]
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104: none is bound
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - none is bound
         scheme = "http" if self._certificate is None else "https"
         return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 

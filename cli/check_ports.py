@@ -69,7 +69,7 @@ def _taken(made: Iterable[socket.socket], others: Iterable[socket.socket]) -> st
 
     Two sockets may be bound to one port until both listen.
     """
-    wildcards = {"::", "0.0.0.0"}  # nosec B104: these addresses are compared only
+    wildcards = {"::", "0.0.0.0"}  # noqa: S104 - they are compared only
     for one in made:
         host, port = one.getsockname()[:2]
         for other in others:
@@ -84,7 +84,7 @@ def _taken(made: Iterable[socket.socket], others: Iterable[socket.socket]) -> st
 def _answers(host: str, port: int) -> bool:
     """Return whether a server accepts connections there, as a running broker would."""
     # These addresses are not bound here.
-    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
+    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - as above
     where = local.get(host, host)
     try:
         socket.create_connection((where, port), 1).close()

@@ -133,7 +133,7 @@ def _own_url(config: BrokerConfig, http: HttpConfig) -> str:
         return ""
     host, port = config.metrics_address
     # These addresses are not bound here.
-    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104
+    local = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared only
     host = local.get(host, host)
     scheme = "http" if http.tls_files is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

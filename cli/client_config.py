@@ -23,7 +23,7 @@ _STORE = re.compile(r"ssl\.(keystore|truststore)\.type")
 _LOGIN = re.compile(r"^\s*([\w.$]+)\s+required\b(.*);\s*$", re.DOTALL)
 _LOGIN_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 _PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
-_TOKEN_MODULE = "OAuthBearerLoginModule"  # nosec B105: the name of a class
+_TOKEN_MODULE = "OAuthBearerLoginModule"
 _UNSECURED = "unsecuredLoginStringClaim_sub"
 
 

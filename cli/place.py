@@ -36,7 +36,7 @@ REGISTRY_ENVIRONMENT = "ODRADEK_SCHEMA_REGISTRY"
 PROFILE_ENVIRONMENT = "ODRADEK_PROFILE"
 
 _LISTENER, _CERTIFICATE = "metrics.listener", "odradek.http.tls.certificate"
-_ANY_HOST = ("", "0.0.0.0", "[::]", "::")  # nosec B104: compared with, not bound to
+_ANY_HOST = ("", "0.0.0.0", "[::]", "::")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True, slots=True)

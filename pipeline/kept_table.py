@@ -107,11 +107,11 @@ def merge_statement(table: str, rows: DataFrame) -> str:
     assignments = ", ".join(f"t.{column} = s.{column}" for column in columns)
     values = ", ".join(f"s.{column}" for column in columns)
     return (
-        f"MERGE INTO {table} t USING odradek_batch s ON {IDENTITY} "
+        f"MERGE INTO {table} t USING odradek_batch s ON {IDENTITY} "  # noqa: S608 - of our table
         f"WHEN MATCHED AND {DELETES} THEN DELETE "
         f"WHEN MATCHED AND {UPDATES} THEN UPDATE SET {assignments} "
         f"WHEN NOT MATCHED AND {INSERTS} THEN INSERT ({', '.join(columns)}) "
-        f"VALUES ({values})"  # nosec B608
+        f"VALUES ({values})"
     )
 
 

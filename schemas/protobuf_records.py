@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import re
-import subprocess  # nosec B404: protoc's arguments are names of this module
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -204,7 +204,7 @@ def _compiled(
             "--include_imports", f"--descriptor_set_out={target}", first,
         ]  # fmt: skip
         try:
-            done = subprocess.run(  # nosec B603: no shell, and no argument of a stranger
+            done = subprocess.run(
                 command, cwd=folder, capture_output=True, timeout=_COMPILE_S
             )
         except subprocess.TimeoutExpired as error:

@@ -117,7 +117,8 @@ class Registry:
             raise SchemaError(reason)
 
     def _fetch(self, path: str) -> dict[str, Any]:
-        request = urllib.request.Request(self._url + path, headers={"Accept": _TYPES})
+        url, headers = self._url + path, {"Accept": _TYPES}
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - HTTP only
         if self._user_info:
             add_login(request, self._user_info)
         try:

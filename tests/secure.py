@@ -1,19 +1,22 @@
-"""What `make secure` looks for: dangerous code, packages with known holes, secrets in the files.
+"""What `make secure` looks for: packages with known holes, secrets in the files.
 
-    python -m tests.secure              looks, and says in a line each what it found
+    python -m tests.secure              looks, and prints a line for each finding
     python -m tests.secure --accept     takes what the scan for secrets finds for no secrets
 
-bandit and detect-secrets judge file by file: a file that was found clean is not looked at again
-until it changes (.secure_cache/). pip-audit asks for known holes once a day, and again when a lock
-file changes. Without an answer it says what could not be looked up, and fails only when
-SECURE_STRICT is set: without a network nothing can be known, and that is no reason to stop work.
+detect-secrets judges file by file: a file that was found clean is not looked at again until it
+changes (.secure_cache/). pip-audit asks for known holes once a day, and again when a lock file
+changes. Without an answer it prints what could not be looked up, and fails only when SECURE_STRICT
+is set: without a network nothing can be known, and that is no reason to stop work. Dangerous code
+is found by ruff, which has bandit's rules.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,8 +26,6 @@ from contextlib import chdir
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-
-from tests.packages import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".secure_cache" / "clean.json"
@@ -37,6 +38,8 @@ LOCKS = (
 # What a test calls a password is none, and its vectors are as random as any key; keys of known
 # forms are looked for in tests, too.
 GUESSING = ("KeywordDetector", "HexHighEntropyString", "Base64HighEntropyString")
+# These are read as they are; of other kinds detect-secrets reads lines that it has written itself.
+_PLAIN = (".py", ".md")
 _DAY_S, _HOUR_S = 86_400, 3_600
 _BATCH = 40
 
@@ -51,14 +54,14 @@ class Verdict:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look, tell, and return the exit status."""
+    """Look, print the verdicts, and return the exit status."""
     if arguments == ["--accept"]:
         _accept()
         return 0
     cache = _read_cache()
     files = _files()
     with ThreadPoolExecutor() as pool:
-        looks = (look_for_danger, look_for_secrets, look_for_holes)
+        looks = (look_for_secrets, look_for_holes)
         verdicts = list(pool.map(lambda look: look(files, cache), looks))
     CACHE.parent.mkdir(exist_ok=True)
     CACHE.write_text(json.dumps(cache))
@@ -68,28 +71,6 @@ def main(arguments: Sequence[str]) -> int:
     is_strict = bool(os.environ.get("SECURE_STRICT"))
     wrong = (False, None) if is_strict else (False,)
     return int(any(verdict.is_clean in wrong for verdict in verdicts))
-
-
-def look_for_danger(files: Sequence[str], cache: dict[str, str]) -> Verdict:
-    """Have bandit judge what is released."""
-    code = [one for one in files if one.endswith(".py") and one.split("/")[0] in PACKAGES]
-    changed = _changed("bandit", code, cache)
-    lines: list[str] = []
-    if changed:
-        command = [sys.executable, "-m", "bandit", "-q", "-ll", "-f", "json", *changed]
-        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-        try:
-            told = json.loads(run.stdout)
-        except ValueError:
-            return Verdict("bandit", None, [run.stderr.strip()[-500:]])
-        lines += [f"{one['filename']}: {one['reason']}" for one in told["errors"]]
-        lines += [
-            f"{one['filename']}:{one['line_number']}: {one['issue_text']} [{one['test_id']}]"
-            for one in told["results"]
-        ]
-    bad = {line.partition(":")[0].removeprefix("./") for line in lines}
-    _note("bandit", [one for one in changed if one not in bad], cache)
-    return Verdict("bandit", not lines, lines)
 
 
 def look_for_secrets(files: Sequence[str], cache: dict[str, str]) -> Verdict:
@@ -206,23 +187,54 @@ def _scan(files: Sequence[str]) -> list[Secret]:
 
 
 def _scan_some(files: Sequence[str]) -> list[Secret]:
-    from detect_secrets import SecretsCollection
     from detect_secrets.settings import default_settings
 
-    found: list[Secret] = []
-    with chdir(ROOT), default_settings() as settings:
-        guessing = {name: dict(settings.plugins[name]) for name in GUESSING}
-        for is_test in (False, True):
-            if is_test:
-                settings.disable_plugins(*guessing)
-            secrets = SecretsCollection()
-            for file in files:
-                if file.startswith(("tests/", "bench/", "docs/")) is is_test:
-                    secrets.scan_file(file)
-            found += [
-                (name, one.line_number, one.type, one.secret_hash) for name, one in secrets
-            ]
-    return found
+    forms = _forms()
+    released = [one for one in files if not one.startswith(("tests/", "bench/", "docs/"))]
+    with chdir(ROOT):
+        suspects = [
+            one for one in files if not one.endswith(_PLAIN) or _may_hold_a_key(one, forms)
+        ]
+        with default_settings() as settings:
+            settings.disable_plugins(*GUESSING)
+            found = _scan_each(suspects)
+        with default_settings() as settings:
+            settings.disable_plugins(*(set(settings.plugins) - set(GUESSING)))
+            return found + _scan_each(released)
+
+
+def _scan_each(files: Sequence[str]) -> list[Secret]:
+    """Scan with the detectors that are not disabled."""
+    from detect_secrets import SecretsCollection
+
+    secrets = SecretsCollection()
+    for file in files:
+        secrets.scan_file(file)
+    return [(name, one.line_number, one.type, one.secret_hash) for name, one in secrets]
+
+
+def _may_hold_a_key(file: str, forms: Sequence[re.Pattern[str]]) -> bool:
+    """Return whether a file has text in the form of a key, read as a whole.
+
+    detect-secrets asks each of its detectors about each line, which takes ten times as long.
+    """
+    text = Path(file).read_text(errors="replace")
+    return any(form.search(text) for form in forms)
+
+
+@functools.cache
+def _forms() -> list[re.Pattern[str]]:
+    from detect_secrets.core.scan import get_plugins
+    from detect_secrets.plugins.base import RegexBasedDetector
+    from detect_secrets.settings import default_settings
+
+    with default_settings() as settings:
+        settings.disable_plugins(*GUESSING)
+        plugins = list(get_plugins())
+    if others := [one for one in plugins if not isinstance(one, RegexBasedDetector)]:
+        raise TypeError(f"these detectors have no forms: {others}")
+    forms = [form for one in plugins for form in one.denylist]
+    return [re.compile(form.pattern, form.flags | re.MULTILINE) for form in forms]
 
 
 def _known() -> set[tuple[str, str, str]]:

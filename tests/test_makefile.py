@@ -48,7 +48,10 @@ def reached(target: str) -> set[str]:
         one = waiting.pop()
         if one not in found:
             found.add(one)
-            waiting += known.get(one, ([], ""))[0]
+            needs, recipe = known.get(one, ([], ""))
+            waiting += needs
+            for names in re.findall(r"\$\(MAKE\) (.*)", recipe):
+                waiting += names.split()
     return found
 
 

@@ -191,7 +191,7 @@ def running(*, is_durable: bool = False) -> Iterator[Postgresql]:
 def _entered_by_others() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="postgresql-") as name:
         folder = Path(name)
-        folder.chmod(0o711)  # nosec B103: the server's user enters its own folder below
+        folder.chmod(0o711)  # the server's user enters its own folder below
         yield folder
 
 

@@ -65,7 +65,7 @@ class Daemon:
     def page(self) -> dict[str, Any]:
         """Return its page as JSON."""
         address = f"http://{_HOST}:{self.page_port}/json/"
-        with urllib.request.urlopen(address, timeout=30) as page:  # nosec B310
+        with urllib.request.urlopen(address, timeout=30) as page:
             status: dict[str, Any] = json.load(page)
         return status
 

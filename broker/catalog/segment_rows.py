@@ -320,7 +320,7 @@ def _remove(
     note_garbage_of(connection, engine, topic_id, first, last)
     for table in ("segment", "cleaning_lease"):
         connection.execute(
-            f"DELETE FROM {table} WHERE topic_id = ? AND number BETWEEN ? AND ?",  # nosec B608
+            f"DELETE FROM {table} WHERE topic_id = ? AND number BETWEEN ? AND ?",  # noqa: S608
             (topic_id, first, last),
         )
 

@@ -71,7 +71,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """
     bound: list[socket.socket] = []
     try:
-        everywhere = ["::", "0.0.0.0"]  # nosec B104: a setting asks for it, and the log says so
+        everywhere = ["::", "0.0.0.0"]  # noqa: S104 - a setting, and the log says so
         wanted = everywhere if host == ANY else _addresses(host, port)
         for address in wanted:
             try:

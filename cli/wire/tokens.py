@@ -84,7 +84,7 @@ def _fetch(url: str, credentials: str, form: dict[str, str], authority: str | No
     headers = {"Accept": "application/json"}
     body = urllib.parse.urlencode(form).encode()
     try:
-        request = urllib.request.Request(url, body, headers)
+        request = urllib.request.Request(url, body, headers)  # noqa: S310 - HTTP only
         add_login(request, credentials)
         found = json.loads(fetch_within(request, _TIMEOUT_S, _ANSWER_BYTES_MAX, authority))
     except urllib.error.HTTPError as error:
