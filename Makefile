@@ -14,9 +14,12 @@ APICURIO := io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all
 HELM := .helm/helm
 NFPM := .nfpm/nfpm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
-# requirements-build.lock. Python compiles a module when it is imported first; pip would compile all
-# of them, which takes a minute.
-INSTALL := $(BIN)/python -m pip install -q --no-compile --require-hashes --no-build-isolation
+# requirements-build.lock. uv does in seconds what takes pip minutes; where it cannot be had, or
+# reaches no index since it does not read pip's settings, pip installs. Python compiles a module when
+# it is imported first, not pip all of them.
+HASHED := --require-hashes --no-build-isolation
+PIP := $(BIN)/python -m pip install -q --no-compile $(HASHED)
+INSTALL = $(BIN)/python -m uv pip install -q --python $(BIN)/python $(HASHED) $(1) || $(PIP) $(1)
 # Hashes of the index's own files for all platforms, not of files on this machine.
 COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-unsafe \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
@@ -39,7 +42,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all fetched packages jars check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
+.PHONY: run cluster test test-all jars check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
 run: $(READY)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -48,23 +51,18 @@ run: $(READY)
 cluster: $(READY)
 	$(BIN)/python -m bench.cluster
 
-# Tools and tests look at the files at the same time, and the one that collects the tests compiles
-# them, so that no worker does.
-test: fetched
-	@$(MAKE) --no-print-directory -j 2 look secure collect
+# What is needed is fetched, tools look at the files, and the one that collects the tests compiles
+# them, so that no worker does; all at the same time as far as it goes.
+test:
+	@$(MAKE) --no-print-directory -j 3 look secure jars collect
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists; more examples of each property; brokers that
 # load their code by themselves, where those of `make test` are forks (tests/support/forking.py).
-test-all: fetched
-	@$(MAKE) --no-print-directory -j 2 look secure
+test-all:
+	@$(MAKE) --no-print-directory -j 3 look secure jars collect
 	ODRADEK_TESTS_APART=1 $(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "not interop and not fuzz"
-
-fetched:
-	@$(MAKE) --no-print-directory -j 2 packages jars
-
-packages: $(READY_DEV) $(READY_SPARK)
 
 # One after the other, since Maven's folder takes one at a time.
 jars:
@@ -81,7 +79,7 @@ look: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
 
-collect: $(READY_DEV)
+collect: $(READY_DEV) $(READY_SPARK)
 	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT)) || { echo "$$found"; exit 1; }
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
@@ -180,6 +178,7 @@ lock: $(READY_DEV)
 	$(COMPILE) -o requirements.lock pyproject.toml
 	$(COMPILE) --extra console -o requirements-console.lock pyproject.toml
 	$(COMPILE) --extra console --extra dev -o requirements-dev.lock pyproject.toml
+	$(COMPILE) -o requirements-install.lock requirements-install.in
 	$(COMPILE) --extra fuzz -o requirements-fuzz.lock pyproject.toml
 	$(COMPILE) --extra kerberos -o requirements-kerberos.lock pyproject.toml
 	$(COMPILE) --extra pipeline -P pyspark==4.0.0 -o requirements-pipeline.lock pyproject.toml
@@ -197,23 +196,24 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "odradek needs Python 3.11 or newer: use make PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) -r requirements-install.lock || echo "uv cannot be had: pip does its work, which takes a while"
 
 $(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
-	$(INSTALL) -r requirements-build.lock -r requirements.lock
+	$(call INSTALL,-r requirements-build.lock -r requirements.lock)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/python -m odradek.broker.process.warm_up
 	touch $@
 
 $(READY_DEV): $(READY) requirements-dev.lock
-	$(INSTALL) -r requirements-dev.lock
+	$(call INSTALL,-r requirements-dev.lock)
 	touch $@
 
 # Without a wheel for this Python it is not compiled: the rest of `make fuzz` continues.
 $(READY_FUZZ): $(READY_DEV) requirements-fuzz.lock
-	@if $(INSTALL) --only-binary atheris -r requirements-fuzz.lock; \
+	@if $(call INSTALL,--only-binary atheris -r requirements-fuzz.lock); \
 	then touch $@; \
 	else echo "atheris is not installed (see pip's error): fuzzing by coverage is skipped"; fi
 
 $(READY_SPARK): $(READY_DEV) requirements-pipeline.lock
-	$(INSTALL) -r requirements-pipeline.lock
+	$(call INSTALL,-r requirements-pipeline.lock)
 	touch $@

@@ -33,7 +33,7 @@ BASELINE = ROOT / ".secrets.baseline"
 LOCKS = (
     "requirements.lock", "requirements-build.lock", "requirements-pipeline.lock",
     "requirements-console.lock", "requirements-dev.lock", "requirements-fuzz.lock",
-    "requirements-kerberos.lock",
+    "requirements-kerberos.lock", "requirements-install.lock",
 )  # fmt: skip
 # What a test calls a password is none, and its vectors are as random as any key; keys of known
 # forms are looked for in tests, too.

@@ -23,7 +23,7 @@ STAMPS = {
     r"\$\(BIN\)/python -m (odradek\.|bench\.cluster)": "$(READY)",
     r"\$\(BIN\)/python -m docs\.": "$(READY)",
     r"\$\(BIN\)/odradek\b": "$(READY)",
-    r"\$\(BIN\)/python -m pip\b": "$(BIN)/python",
+    r"\$\(BIN\)/python -m (uv|pip)\b": "$(BIN)/python",
     r"\$\(BIN\)/python$": "$(READY)",  # what a script of the recipe builds with
 }
 
@@ -33,9 +33,9 @@ def rules() -> dict[str, tuple[list[str], str]]:
     found = {}
     pattern = re.compile(r"^([^\s:#=.][^\n:=]*):(?!=)([^\n=]*)\n((?:\t[^\n]*\n)*)", re.M)
     for target, needs, recipe in pattern.findall(MAKEFILE):
-        for name, value in VARIABLES.items():
-            if name in ("INSTALL", "COMPILE"):
-                recipe = recipe.replace(f"$({name})", value)
+        recipe = recipe.replace("$(COMPILE)", VARIABLES["COMPILE"])
+        recipe = re.sub(r"\$\(call INSTALL,(.*?)\)", VARIABLES["INSTALL"], recipe)
+        recipe = recipe.replace("$(PIP)", VARIABLES["PIP"])
         found[target.strip()] = needs.split(), recipe
     return found
 
@@ -43,15 +43,13 @@ def rules() -> dict[str, tuple[list[str], str]]:
 def reached(target: str) -> set[str]:
     """Return all that is made before a target, in any number of steps."""
     known = rules()
-    waiting, found = list(known[target][0]), set()
+    waiting, found = [target], set()
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            needs, recipe = known.get(one, ([], ""))
-            waiting += needs
-            for names in re.findall(r"\$\(MAKE\) (.*)", recipe):
-                waiting += names.split()
+        needs, recipe = known.get(waiting.pop(), ([], ""))
+        for names in re.findall(r"\$\(MAKE\) (.*)", recipe):
+            needs = [*needs, *names.split()]
+        waiting += set(needs) - found
+        found |= set(needs)
     return found
 
 

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from odradek.broker.api_table import APIS, Api
 from odradek.broker.apis import load
 from odradek.broker.reference import markdown
 from odradek.protocol.messages import message_classes
 from odradek.protocol.schema import fields_of, info_of
+from tests.support.each import of_each
 
 # Advertised below what is served, as Kafka 4 does for librdkafka's sake (KAFKA-18659).
 ADVERTISED_FROM = {"Produce": 0}
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@of_each(APIS, lambda api: api.name)
 def test_an_api_is_advertised_in_the_versions_of_its_declaration(api: Api) -> None:
     request, response = message_classes(api.name)
     for info in (info_of(request), info_of(response)):
@@ -28,12 +27,12 @@ def test_an_api_is_advertised_in_the_versions_of_its_declaration(api: Api) -> No
         assert info.versions.last == api.last
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@of_each(APIS, lambda api: api.name)
 def test_an_api_has_a_handler(api: Api) -> None:
     assert callable(load(api).handle)
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@of_each(APIS, lambda api: api.name)
 def test_a_handler_says_how_its_versions_differ(api: Api) -> None:
     """Its docstring names each version that adds a field, ends one, or is the first flexible."""
     handler = load(api)

@@ -81,6 +81,11 @@ async def records(broker: Broker, partition: int = 0) -> list[Read]:
             )
             assert answer.responses, answer
             (part,) = answer.responses[0].partitions
+            if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not found:
+                start = (await bounds(broker, partition))[0]
+                assert start > offset, "the log has this offset"
+                offset = start  # retention went on meanwhile
+                continue
             assert not part.error_code
             data = part.records or b""
             before = offset

@@ -25,9 +25,8 @@ from odradek.protocol.wire import (  # noqa: F401 - the annotations below are te
     string,
 )
 from tests.protocol.kafka_jars import Spec, parse_spec, require_jars, run_java, specs
-from tests.protocol.strategies import MESSAGES, MODULES, label
-
-every_message = pytest.mark.parametrize("cls", MESSAGES, ids=label)
+from tests.protocol.strategies import MESSAGES, MODULES
+from tests.support.each import of_each
 
 _ZEROS: dict[str, object] = {
     "string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID, "float64": 0.0,
@@ -148,7 +147,7 @@ def is_of_an_api(cls: type) -> bool:
 
 
 @pytest.mark.kafka
-@every_message
+@of_each(MESSAGES)
 def test_the_fields_of_each_version_are_kafkas(cls: type) -> None:
     require_jars()
     for version in info_of(cls).versions:
@@ -156,7 +155,7 @@ def test_the_fields_of_each_version_are_kafkas(cls: type) -> None:
 
 
 @pytest.mark.kafka
-@every_message
+@of_each(MESSAGES)
 def test_the_same_versions_are_flexible(cls: type) -> None:
     require_jars()
     for version in info_of(cls).versions:
@@ -166,13 +165,13 @@ def test_the_same_versions_are_flexible(cls: type) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if info_of(cls).key >= 0], ids=label)
+@of_each([cls for cls in MESSAGES if info_of(cls).key >= 0])
 def test_every_message_with_a_key_has_kafkas_key(cls: type) -> None:
     require_jars()
     assert info_of(cls).key == specs()[cls.__name__]["apiKey"]
 
 
-@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if is_of_an_api(cls)], ids=label)
+@of_each([cls for cls in MESSAGES if is_of_an_api(cls)])
 def test_requests_and_responses_have_a_key(cls: type) -> None:
     assert info_of(cls).key >= 0
 
@@ -208,7 +207,7 @@ def test_each_api_is_declared_at_every_version_that_kafka_advertises() -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if not is_of_an_api(cls)], ids=label)
+@of_each([cls for cls in MESSAGES if not is_of_an_api(cls)])
 def test_stored_data_is_declared_at_every_version(cls: type) -> None:
     require_jars()
     versions = info_of(cls).versions

@@ -23,13 +23,12 @@ from tests.protocol.strategies import (
     label,
     versioned,
 )
+from tests.support.each import of_each
 
 # What a decoder may allocate for each byte it reads. The tightest arrays of structs take two
 # bytes an item, and an item, with the list in it, some hundred bytes of Python objects.
 ALLOCATED_PER_BYTE = 64
 ALLOCATED_FIXED_BYTES = 16 * 1024
-
-every_message = pytest.mark.parametrize("cls", MESSAGES, ids=label)
 
 
 def versions_of(cls: type) -> list[int]:
@@ -40,7 +39,7 @@ def flexible_versions_of(cls: type) -> list[int]:
     return [version for version in versions_of(cls) if version in info_of(cls).flexible]
 
 
-@every_message
+@of_each(MESSAGES)
 def test_decoding_inverts_encoding(cls: type) -> None:
     versions = versions_of(cls)
 
@@ -56,7 +55,7 @@ def test_decoding_inverts_encoding(cls: type) -> None:
         assert decode(cls, version, encode(value, version)) == value
 
 
-@every_message
+@of_each(MESSAGES)
 def test_any_bytes_give_a_value_or_a_protocol_error(cls: type) -> None:
     @examples(20)
     @given(st.sampled_from(versions_of(cls)), st.binary(max_size=200))
@@ -66,7 +65,7 @@ def test_any_bytes_give_a_value_or_a_protocol_error(cls: type) -> None:
     check()
 
 
-@every_message
+@of_each(MESSAGES)
 def test_damaged_messages_give_a_value_or_a_protocol_error(cls: type) -> None:
     @examples(5)
     @given(versioned(cls, versions_of(cls)), st.randoms(use_true_random=False))
@@ -79,7 +78,7 @@ def test_damaged_messages_give_a_value_or_a_protocol_error(cls: type) -> None:
     check()
 
 
-@every_message
+@of_each(MESSAGES)
 def test_no_prefix_of_a_message_is_a_message(cls: type) -> None:
     @examples(4)
     @given(versioned(cls, versions_of(cls)))
@@ -94,7 +93,7 @@ def test_no_prefix_of_a_message_is_a_message(cls: type) -> None:
 
 
 @pytest.mark.slow
-@every_message
+@pytest.mark.parametrize("cls", MESSAGES, ids=label)
 def test_a_huge_count_or_length_allocates_nothing_like_it(cls: type) -> None:
     @examples(2)
     @given(versioned(cls, versions_of(cls)))
@@ -115,7 +114,7 @@ def test_a_huge_count_or_length_allocates_nothing_like_it(cls: type) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("cls", [cls for cls in MESSAGES if flexible_versions_of(cls)], ids=label)
+@of_each([cls for cls in MESSAGES if flexible_versions_of(cls)])
 def test_unknown_tagged_fields_are_skipped(cls: type) -> None:
     unknown_fields = st.lists(st.binary(max_size=200), min_size=1, max_size=3)
 
