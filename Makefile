@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WARM := $(VENV)/.warm
 READY_DEV := $(VENV)/.ready-dev
 READY_FUZZ := $(VENV)/.ready-fuzz
 READY_SPARK := $(VENV)/.ready-spark
@@ -44,23 +45,23 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run cluster test test-all jars check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
-run: $(READY)
+run: $(READY) $(WARM)
 	$(BIN)/odradek serve --set log.dirs=data
 
 # Three brokers on this machine, which share a catalog.
-cluster: $(READY)
+cluster: $(READY) $(WARM)
 	$(BIN)/python -m bench.cluster
 
 # What is needed is fetched, tools look at the files, and the one that collects the tests compiles
 # them, so that no worker does; all at the same time as far as it goes.
 test:
-	@$(MAKE) --no-print-directory -j 3 look secure jars collect
+	@$(MAKE) --no-print-directory -j 3 collect jars look secure
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)
 
 # And the long forms, which tests/long_forms.py lists; more examples of each property; brokers that
 # load their code by themselves, where those of `make test` are forks (tests/support/forking.py).
 test-all:
-	@$(MAKE) --no-print-directory -j 3 look secure jars collect
+	@$(MAKE) --no-print-directory -j 3 collect jars look secure
 	ODRADEK_TESTS_APART=1 $(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "not interop and not fuzz"
 
@@ -72,14 +73,14 @@ jars:
 check: $(READY_DEV)
 	@$(MAKE) --no-print-directory -j 2 look secure light
 
-light: $(READY_DEV)
+light: $(READY_DEV) $(WARM)
 	$(BIN)/python -m pytest -q -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile quick $(LIGHT)
 
 look: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
 
-collect: $(READY_DEV) $(READY_SPARK)
+collect: $(READY_SPARK) $(WARM)
 	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT)) || { echo "$$found"; exit 1; }
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
@@ -201,6 +202,10 @@ $(BIN)/python:
 $(READY): $(BIN)/python pyproject.toml requirements-build.lock requirements.lock
 	$(call INSTALL,-r requirements-build.lock -r requirements.lock)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+# Numba compiles the kernels, which takes a while and should not do so in the first test or request.
+$(WARM): $(READY)
 	$(BIN)/python -m odradek.broker.process.warm_up
 	touch $@
 

@@ -34,6 +34,10 @@ T = TypeVar("T")
 Handle = Callable[[Services, RequestContext, Any], Any]
 # All that an API's answers to clients of a listener depend on (network/remembered.py).
 Stamp = Callable[[Services, Listener], Hashable]
+# Returns whether an answer would still be the same, though its stamp is.
+Holds = Callable[[], bool]
+# Returns that for the answer that a request has just had, None where it must not be sent again.
+Grounds = Callable[[Services, Any], Holds | None]
 
 
 class Staged(Generic[T]):

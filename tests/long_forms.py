@@ -207,7 +207,7 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "cli/test_features.py": {"*": ["[!k]*", ""]},
     "cli/test_groups.py": {"*": ["odradek*", ""]},
-    "cli/test_hostile_files.py": {"test_a_hostile_segment_is_dumped_within_bounds": ["two*"]},
+    "cli/test_hostile_files.py": {"test_a_hostile_segment_is_dumped_within_bounds": ["two*text"]},
     "cli/test_image_environments.py": {
         "test_it_starts": ["apache/kafka", "cp-kafka"],
         "test_it_says_why_it_does_not": ["clients*"],

@@ -230,7 +230,7 @@ LOOKUPS = Question(
         Figure("ListOffsets", "1/s"),
     ],
     _ask_lookups,
-    note=f"{_SMALL_REQUESTS} An answer of Metadata is sent again until something of it changes.",
+    note=f"{_SMALL_REQUESTS} Answers are sent again until something of them changes.",
 )
 
 DURABLE = Question(

@@ -11,7 +11,7 @@ import importlib
 from dataclasses import fields
 
 from odradek.broker.api_table import Api
-from odradek.broker.handlers import Handle, Stamp
+from odradek.broker.handlers import Grounds, Handle, Stamp
 from odradek.dataclass import dataclass
 from odradek.protocol.messages import message_classes, snake_case
 from odradek.protocol.schema import info_of
@@ -30,6 +30,7 @@ class Handler:
     is_brief: bool  # short requests are served in one piece
     is_administrative: bool  # its effect depends on metadata that other brokers may change
     stamp: Stamp | None  # of answers that may be sent again
+    grounds: Grounds | None  # of these, if they depend on more than their stamp
 
 
 # Clients send these requests all the time, and a response is about as large as its request, or
@@ -71,4 +72,5 @@ def load(api: Api) -> Handler:
         api.name in _BRIEF,
         api.name in _ADMINISTRATIVE,
         getattr(module, "stamp", None),
+        getattr(module, "grounds", None),
     )

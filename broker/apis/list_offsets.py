@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
+from weakref import ref
 
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import code_of
+from odradek.broker.handlers import Holds
+from odradek.broker.hosts.listener import Listener
 from odradek.broker.orders.scala import grouped_order
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
@@ -71,6 +74,43 @@ class _Search:
     timestamp: int
     end_offset: int  # the client may read up to here
     response: ListOffsetsPartitionResponse
+
+
+def stamp(services: Services, listener: Listener) -> Hashable:
+    """Return what decides which logs are asked, None where clients have rights."""
+    return services.topics.generation if services.security.authorizer is None else None
+
+
+def grounds(services: Services, request: ListOffsetsRequest) -> Holds | None:
+    """Return whether the logs of an answer have the same offsets, None where one was searched."""
+    seen = []
+    for topic in paced_if_many(request.topics):
+        found = services.topics.get(topic.name)
+        for one in paced_if_many(topic.partitions):
+            if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
+                return None
+            try:
+                log = found.log(one.partition_index) if found else None
+            except StorageError:
+                continue  # with another generation it is led by this broker, or in order
+            if log is not None:
+                seen.append((ref(log), _offsets(log)))
+
+    def hold() -> bool:
+        for refer, offsets in seen:
+            log = refer()
+            if log is None or _offsets(log) != offsets:
+                return False
+        return True
+
+    return hold
+
+
+def _offsets(log: Log) -> tuple[int, ...]:
+    """Return all of a log that an answer without a search depends on."""
+    return (
+        log.high_watermark, log.last_stable_offset, log.log_start_offset, log.leader_epoch,
+    )  # fmt: skip
 
 
 def handle(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from odradek.broker.apis import Handler
 from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection
-from odradek.broker.handlers import Patient, Staged
+from odradek.broker.handlers import Holds, Patient, Staged
 from odradek.broker.loop.disposal import free, hold_items
 from odradek.broker.loop.slices import Sliced, Slices
 from odradek.protocol.compiler import decode_prefix
@@ -70,6 +70,7 @@ class Serving:
         "_handler",
         "_header",
         "_held",
+        "_holds",
         "_question",
         "_slices",
         "_slot",
@@ -90,6 +91,8 @@ class Serving:
         self._begun_ns = begun_ns
         # Under which the answer is remembered.
         self._question = question
+        # Whether that answer would still be the same.
+        self._holds: Holds | None = None
         # The place of the response, once it is reserved.
         self._slot: Slot | None = None
         # Runs the steps in slices; None where the request is served in one piece.
@@ -199,6 +202,10 @@ class Serving:
         answer = handler.handle(dispatcher.services, context, request)
         if answer is None:
             return None
+        if self._question is not None and handler.grounds is not None:
+            self._holds = handler.grounds(dispatcher.services, request)
+            if self._holds is None:
+                self._question = None
         if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
             awaited: Awaitable[Any] = answer
             return awaited
@@ -216,7 +223,7 @@ class Serving:
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         elif self._question is not None:
-            self._dispatcher.remembered.keep(self._question, chunks)
+            self._dispatcher.remembered.keep(self._question, chunks, self._holds)
         return chunks
 
     def _hold(self, message: Any) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 SEGMENT_BYTES = 1 << 20
 PARTITIONS = 100
 GROUPS = [f"group-{number}" for number in range(5)]
-WRITTEN_MIN = 20 * SEGMENT_BYTES
+WRITTEN_MIN = 12 * SEGMENT_BYTES
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),

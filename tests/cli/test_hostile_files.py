@@ -97,13 +97,16 @@ CONTENT: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("content", CONTENT)
-def test_a_hostile_segment_is_dumped_within_bounds(content: str, tmp_path: Path) -> None:
+def test_a_hostile_segment_is_dumped_within_bounds(
+    content: str, form: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
     (folder / f"{SEGMENT}.log").write_bytes(CONTENT[content]())
-    for how in ((), ("--json",)):
-        odradek("dump-log", folder, "--records", "--deep", *how)
+    how = ("--json",) if form == "json" else ()
+    odradek("dump-log", folder, "--records", "--deep", *how)
 
 
 @pytest.mark.slow
