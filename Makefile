@@ -52,8 +52,8 @@ run: $(READY) $(WARM)
 cluster: $(READY) $(WARM)
 	$(BIN)/python -m bench.cluster
 
-# What is needed is fetched, tools look at the files, and the one that collects the tests compiles
-# them, so that no worker does; all at the same time as far as it goes.
+# The packages and jars are fetched, tools look at the files, and the one that collects the tests
+# compiles them, so that no worker does; all at the same time as far as it goes.
 test:
 	@$(MAKE) --no-print-directory -j 3 collect jars look secure
 	$(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) $(UNTIL_STUCK) --hypothesis-profile short $(SHORT)

@@ -77,7 +77,7 @@ class _Search:
 
 
 def stamp(services: Services, listener: Listener) -> Hashable:
-    """Return what decides which logs are asked, None where clients have rights."""
+    """Return the generation of the topics, None where clients have rights."""
     return services.topics.generation if services.security.authorizer is None else None
 
 

@@ -7,10 +7,9 @@ restart of a broker all at once. The module of an API may have
 
 An answer with an equal stamp differs in its correlation id alone. The numbers in a stamp only
 grow: an answer that was made while something changed is kept with the stamp of its beginning,
-which never comes again. An API whose answers depend on what changes with each request, as
-offsets do, has also
+which never comes again. An API whose answers depend on more, such as offsets, has also
 
-    grounds(services, request) -> a function that returns whether they are still the same
+    grounds(services, request) -> a function that returns whether this is still the same
 """
 
 from __future__ import annotations
