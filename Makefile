@@ -116,10 +116,14 @@ fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 siege: $(READY_DEV) kafka s3
 	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
 
-# A client that cannot be built fails its own tests and no others.
+# A client that cannot be built fails its own tests and no others. The suites run once more with two
+# workers, with three brokers and a PostgreSQL, and with these and a bucket.
 interop: $(READY_DEV) $(READY_SPARK) kafka
 	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"
+	INTEROP_BROKER=workers $(BIN)/python -m pytest -m interop tests/interop
+	INTEROP_BROKER=cluster $(BIN)/python -m pytest -m interop tests/interop
+	INTEROP_BROKER=shared $(BIN)/python -m pytest -m interop tests/interop
 
 demo: $(READY_DEV) $(READY_SPARK)
 	$(BIN)/python -m bench.demo
