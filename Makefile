@@ -17,8 +17,9 @@ NFPM := .nfpm/nfpm
 # Packages must have the hashes of the lock file. Builds fetch nothing else: their tools come from
 # requirements-build.lock. uv does in seconds what takes pip minutes; where it cannot be had, or
 # reaches no index since it does not read pip's settings, pip installs. Python compiles a module when
-# it is imported first, not pip all of them.
-HASHED := --require-hashes --no-build-isolation
+# it is imported first, not pip all of them. A wheel that is built here is unpacked at once, so that
+# it is not compressed: PySpark's would take half a minute.
+HASHED := --require-hashes --no-build-isolation --config-settings=--build-option=--compression=stored
 PIP := $(BIN)/python -m pip install -q --no-compile $(HASHED)
 INSTALL = $(BIN)/python -m uv pip install -q --python $(BIN)/python $(HASHED) $(1) || $(PIP) $(1)
 # Hashes of the index's own files for all platforms, not of files on this machine.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.topic import TopicConfig
 from odradek.storage.log import Log
 from tests.cleaner.worlds import COMPACT, FS, World
+
+pytestmark = pytest.mark.slow
 
 NEVER = 2**63 - 1
 YEARS_10_MS = 10 * 365 * 86_400_000

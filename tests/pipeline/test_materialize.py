@@ -135,11 +135,11 @@ def test_a_stream_catches_up_goes_on_and_keeps_headers_and_timestamps(
     job = _job(kind, tmp_path, source)
     sent: list[Produced] = [
         (number % 2, b"key-%d" % (number % 9), b"%d" % number, [("h", b"%d" % number), ("e", b"")])
-        for number in range(40)
+        for number in range(24)
     ]
     produce(topic, sent)
     batches = _run(spark, job)
-    assert len(batches) >= 40 // 15
+    assert len(batches) > 1
     rows = job.table.read(spark).collect()
     assert as_table(rows) == _expected(topic, sent)
     assert all(abs(row["timestamp"].timestamp() - time.time()) < 600 for row in rows)
