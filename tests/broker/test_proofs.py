@@ -41,6 +41,7 @@ def flip(store: MemoryStore, key: str, position: int) -> None:
     store.objects[key] = bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 1 << 20])
 def test_each_byte_of_a_pack_counts(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs, "_CHUNK_BYTES", chunk_bytes)

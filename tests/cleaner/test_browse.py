@@ -178,6 +178,7 @@ def batch_of_many_records() -> bytes:
     return encode_batch(records, codec=Codec.ZSTD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOKS)
 def test_a_small_batch_of_many_records_takes_little_memory(tmp_path: Path, name: str) -> None:
     world = World(tmp_path, SMALL)

@@ -53,6 +53,7 @@ def brought(bounds: Bounds) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOLD)
 def test_all_promises_hold_in_all_states(name: str) -> None:
     found = run(HOLD[name])

@@ -148,6 +148,7 @@ def test_a_number_of_a_million_bytes_costs_nothing() -> None:
     assert "a decimal has 1000000 bytes" in problem(decimal, long(1_000_000) + b"\x7f" * 1_000_000)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_large_schema_is_not_walked_through_for_each_array() -> None:
     schema = array(array(doubling(14, "int")))
