@@ -114,28 +114,28 @@ fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 	$(BIN)/python -m pytest -n auto -m fuzz
 
 # A cluster of real processes under load and in trouble; every promise to its clients is checked.
-siege: $(READY_DEV) kafka s3
+siege: $(READY_DEV) kafka s3 $(WARM)
 	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
 
 # A client that cannot be built fails its own tests and no others. The suites run once more with two
 # workers, with three brokers and a PostgreSQL, and with these and a bucket.
-interop: $(READY_DEV) $(READY_SPARK) kafka
+interop: $(READY_DEV) $(READY_SPARK) kafka $(WARM)
 	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"
 	INTEROP_BROKER=workers $(BIN)/python -m pytest -m interop tests/interop
 	INTEROP_BROKER=cluster $(BIN)/python -m pytest -m interop tests/interop
 	INTEROP_BROKER=shared $(BIN)/python -m pytest -m interop tests/interop
 
-demo: $(READY_DEV) $(READY_SPARK)
+demo: $(READY_DEV) $(READY_SPARK) $(WARM)
 	$(BIN)/python -m bench.demo
 
-bench: $(READY_DEV) $(READY_SPARK) kafka
+bench: $(READY_DEV) $(READY_SPARK) kafka $(WARM)
 	$(BIN)/python -m bench.run --save
 	$(BIN)/python -m bench.curves
 	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.spark
 
-bench-cleaner: $(READY_DEV) kafka
+bench-cleaner: $(READY_DEV) kafka $(WARM)
 	$(BIN)/python -m bench.cleaner
 
 # Apache Kafka's jars, for comparisons; without Java or Maven, comparisons are skipped.
