@@ -68,7 +68,8 @@ test-all:
 
 # One after the other, since Maven's folder takes one at a time.
 jars:
-	@$(MAKE) --no-print-directory -j 1 kafka registry
+	@$(MAKE) --no-print-directory kafka
+	@$(MAKE) --no-print-directory registry
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)

@@ -36,8 +36,8 @@ Handle = Callable[[Services, RequestContext, Any], Any]
 Stamp = Callable[[Services, Listener], Hashable]
 # Returns whether an answer would still be the same, though its stamp is.
 Holds = Callable[[], bool]
-# Returns that for the answer that a request has just had, None where it must not be sent again.
-Grounds = Callable[[Services, Any], Holds | None]
+# Returns that for the answer that a request has just had.
+Grounds = Callable[[Services, Any], Holds]
 
 
 class Staged(Generic[T]):

@@ -204,9 +204,7 @@ def _compiled(
             "--include_imports", f"--descriptor_set_out={target}", first,
         ]  # fmt: skip
         try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, timeout=_COMPILE_S
-            )
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_COMPILE_S)
         except subprocess.TimeoutExpired as error:
             message = f"protoc takes more than {_COMPILE_S:g} s for the schema"
             raise SchemaUnavailable(message) from error

@@ -189,12 +189,9 @@ def _scan(files: Sequence[str]) -> list[Secret]:
 def _scan_some(files: Sequence[str]) -> list[Secret]:
     from detect_secrets.settings import default_settings
 
-    forms = _forms()
     released = [one for one in files if not one.startswith(("tests/", "bench/", "docs/"))]
     with chdir(ROOT):
-        suspects = [
-            one for one in files if not one.endswith(_PLAIN) or _may_hold_a_key(one, forms)
-        ]
+        suspects = [one for one in files if not one.endswith(_PLAIN) or _may_hold_a_key(one)]
         with default_settings() as settings:
             settings.disable_plugins(*GUESSING)
             found = _scan_each(suspects)
@@ -215,13 +212,13 @@ def _scan_each(files: Sequence[str]) -> list[Secret]:
     return [(name, one.line_number, one.type, one.secret_hash) for name, one in secrets]
 
 
-def _may_hold_a_key(file: str, forms: Sequence[re.Pattern[str]]) -> bool:
+def _may_hold_a_key(file: str) -> bool:
     """Return whether a file has text in the form of a key, read as a whole.
 
     detect-secrets asks each of its detectors about each line, which takes ten times as long.
     """
     text = Path(file).read_text(errors="replace")
-    return any(form.search(text) for form in forms)
+    return any(form.search(text) for form in _forms())
 
 
 @functools.cache

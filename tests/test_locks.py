@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import secure
+from tests.recipes import expand, variables
 
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted(path.name for path in ROOT.glob("*.lock"))
@@ -19,7 +20,6 @@ SCRIPTS = {
     for name in ("Makefile", "Dockerfile", ".ci/run")
 }
 _FROM_LOCK = re.compile(r"-r ([\w.-]+\.lock)")
-_VARIABLE = re.compile(r"\$\((?:call )?(INSTALL|COMPILE|PIP|HASHED)(?:,(.*?))?\)")
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
@@ -32,18 +32,13 @@ def requirements(lock: str) -> Iterator[tuple[str, str]]:
             yield pinned, " ".join(options)
 
 
-def variables(text: str) -> dict[str, str]:
-    return dict(re.findall(r"^(\w+) :?= (.*)$", text, re.M))
-
-
 def installs(name: str) -> Iterator[str]:
     """Yield the commands of a script that install something, its variables expanded."""
     text = SCRIPTS[name]
     known = variables(text)
     for line in text.splitlines():
         if not re.match(r"\w+ :?=|\s*#", line):
-            while found := _VARIABLE.search(line):
-                line = line.replace(found[0], known[found[1]].replace("$(1)", found[2] or ""))
+            line = expand(line, known)
             if "pip install" in line:
                 yield from line.split("||")
 

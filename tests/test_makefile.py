@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.dev_environment import make_environment
+from tests.recipes import expand, variables
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-VARIABLES = dict(re.findall(r"^(\w+) :?= (.*)$", MAKEFILE, re.M))
+VARIABLES = variables(MAKEFILE)
 # Commands of the environment that recipes run, and the stamp of the step that installs each.
 STAMPS = {
     r"\$\(BIN\)/(ruff|mypy|mkdocs|pip-compile)\b": "$(READY_DEV)",
@@ -33,10 +34,7 @@ def rules() -> dict[str, tuple[list[str], str]]:
     found = {}
     pattern = re.compile(r"^([^\s:#=.][^\n:=]*):(?!=)([^\n=]*)\n((?:\t[^\n]*\n)*)", re.M)
     for target, needs, recipe in pattern.findall(MAKEFILE):
-        recipe = recipe.replace("$(COMPILE)", VARIABLES["COMPILE"])
-        recipe = re.sub(r"\$\(call INSTALL,(.*?)\)", VARIABLES["INSTALL"], recipe)
-        recipe = recipe.replace("$(PIP)", VARIABLES["PIP"])
-        found[target.strip()] = needs.split(), recipe
+        found[target.strip()] = needs.split(), expand(recipe, VARIABLES)
     return found
 
 

@@ -81,14 +81,12 @@ def stamp(services: Services, listener: Listener) -> Hashable:
     return services.topics.generation if services.security.authorizer is None else None
 
 
-def grounds(services: Services, request: ListOffsetsRequest) -> Holds | None:
-    """Return whether the logs of an answer have the same offsets, None where one was searched."""
+def grounds(services: Services, request: ListOffsetsRequest) -> Holds:
+    """Return whether the logs of an answer have the same offsets."""
     seen = []
     for topic in paced_if_many(request.topics):
         found = services.topics.get(topic.name)
         for one in paced_if_many(topic.partitions):
-            if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
-                return None
             try:
                 log = found.log(one.partition_index) if found else None
             except StorageError:

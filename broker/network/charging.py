@@ -11,6 +11,7 @@ from typing import Any
 
 from odradek.broker.context import RequestContext
 from odradek.broker.counters.latency import begin_ns
+from odradek.broker.handlers import Holds
 from odradek.broker.network.serving import Closed, Meter, Outcome, Serving
 from odradek.broker.security.quotas.charge import Charge
 from odradek.protocol.encoding import Chunk
@@ -66,10 +67,10 @@ class ChargedServing(Serving):
             )
         return context
 
-    def _encode(self, answer: Any) -> list[Chunk]:
+    def _encode(self, answer: Any, holds: Holds | None = None) -> list[Chunk]:
         if self._charge is not None:
             self._settle(self._charge, answer)
-        return super()._encode(answer)
+        return super()._encode(answer, holds)
 
     def _await(self, answer: Awaitable[Any], meter: Meter | None = None) -> None:
         charge = self._charge

@@ -10,6 +10,8 @@ grow: an answer that was made while something changed is kept with the stamp of 
 which never comes again. An API whose answers depend on more, such as offsets, has also
 
     grounds(services, request) -> a function that returns whether this is still the same
+
+which is called for answers that are made at once; those that take a while are not kept.
 """
 
 from __future__ import annotations
@@ -69,9 +71,7 @@ class RememberedAnswers:
         head = _HEAD.pack(len(body) + 4, correlation_id)
         return [head + body] if len(body) <= _COPIED_BYTES_MAX else [head, body]
 
-    def keep(
-        self, question: Question, chunks: list[Chunk], holds: Holds | None = None
-    ) -> None:
+    def keep(self, question: Question, chunks: list[Chunk], holds: Holds | None = None) -> None:
         """Remember a framed answer, and forget those that were not asked for lately."""
         if question in self._answers:  # asked twice before it was made
             return

@@ -70,7 +70,6 @@ class Serving:
         "_handler",
         "_header",
         "_held",
-        "_holds",
         "_question",
         "_slices",
         "_slot",
@@ -91,8 +90,6 @@ class Serving:
         self._begun_ns = begun_ns
         # Under which the answer is remembered.
         self._question = question
-        # Whether that answer would still be the same.
-        self._holds: Holds | None = None
         # The place of the response, once it is reserved.
         self._slot: Slot | None = None
         # Runs the steps in slices; None where the request is served in one piece.
@@ -202,20 +199,20 @@ class Serving:
         answer = handler.handle(dispatcher.services, context, request)
         if answer is None:
             return None
-        if self._question is not None and handler.grounds is not None:
-            self._holds = handler.grounds(dispatcher.services, request)
-            if self._holds is None:
-                self._question = None
         if hasattr(answer, "__await__"):  # isinstance(answer, Awaitable) takes ten times as long
             awaited: Awaitable[Any] = answer
+            if handler.grounds is not None:  # they may change meanwhile
+                self._question = None
             return awaited
-        return self._encode(answer)
+        if self._question is None or handler.grounds is None:
+            return self._encode(answer)
+        return self._encode(answer, handler.grounds(dispatcher.services, request))
 
     def _context(self, size_bytes: int) -> RequestContext:
         """Return the surroundings of the request, of a size without its header."""
         return context_of(self._dispatcher.services, self._connection, self._header)
 
-    def _encode(self, answer: Any) -> list[Chunk]:
+    def _encode(self, answer: Any, holds: Holds | None = None) -> list[Chunk]:
         header = self._header
         chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
         if self._slices is not None and sum(map(len, chunks)) > _FREED_AT_ONCE_MAX_BYTES:
@@ -223,7 +220,7 @@ class Serving:
         if self._handler.tells_error and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         elif self._question is not None:
-            self._dispatcher.remembered.keep(self._question, chunks, self._holds)
+            self._dispatcher.remembered.keep(self._question, chunks, holds)
         return chunks
 
     def _hold(self, message: Any) -> None:

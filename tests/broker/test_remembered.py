@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from odradek.broker.apis import metadata
 from odradek.broker.composition import Broker
-from odradek.broker.context import RequestContext
 from odradek.broker.metadata.features import ELR, FeatureUpdate
 from odradek.broker.metadata.members import Endpoint, Member
 from odradek.broker.network.remembered import Question, RememberedAnswers
-from odradek.protocol.frames import METADATA_KEY, encode_response
+from odradek.protocol.frames import encode_response
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -26,6 +25,7 @@ from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from tests.broker.live import Client, client, live, on_uvloop
+from tests.broker.remembering import counted, made
 from tests.support.requests import creatable, creating, describing
 
 NAMES = ["orders", "prices", "stocks"]
@@ -76,28 +76,15 @@ async def change_a_feature(broker: Broker, one: Client, draw: random.Random) -> 
 CHANGES = [create, create, delete, enlarge, lose_a_disk, come_and_go, change_a_feature]
 
 
-def _made(broker: Broker, request: MetadataRequest) -> Any:
-    listener = broker.server.listeners[0]
-    context = RequestContext(None, listener, "/127.0.0.1", VERSION, 0, "", METADATA_KEY)
-    return metadata.handle(broker, context, request)
-
-
 @pytest.mark.parametrize("seed", range(3))
 @on_uvloop
 async def test_answers_are_up_to_date_after_each_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    draw, made = random.Random(seed), 0
-    answer = metadata._answer
-
-    def count(*arguments: Any) -> MetadataResponse:
-        nonlocal made
-        made += 1
-        return answer(*arguments)
-
+    draw = random.Random(seed)
     async with live(tmp_path) as broker, client(broker) as one:
         listener = broker.server.listeners[0]
-        monkeypatch.setattr(metadata, "_answer", count)
+        answers = counted(monkeypatch, metadata, "_answer")
         for _ in range(30):
             await draw.choice(CHANGES)(broker, one, draw)
             for request in REQUESTS:
@@ -105,12 +92,12 @@ async def test_answers_are_up_to_date_after_each_change(
                 while not is_same:  # a lost partition comes back whenever it does
                     stamp = metadata.stamp(broker, listener)
                     first = await one.ask(request, version=VERSION)
-                    before = made
+                    before = answers()
                     again = await one.ask(request, version=VERSION)
-                    repeated = made == before
+                    repeated = answers() == before
                     is_same = metadata.stamp(broker, listener) == stamp
                 assert repeated
-                assert first == again == _made(broker, request)
+                assert first == again == made(metadata, broker, request, VERSION)
 
 
 @on_uvloop

@@ -5,19 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from odradek.broker.apis import list_offsets
-from odradek.broker.composition import Broker
-from odradek.broker.context import RequestContext
-from odradek.protocol.messages.list_offsets import ListOffsetsRequest
-from odradek.protocol.schema import info_of
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 from odradek.storage.transactions import Marker
 from tests.broker.live import append, batch, client, create, live, on_uvloop
+from tests.broker.remembering import counted, made
 from tests.support.requests import listing_offsets
 
 VERSION = 10
@@ -59,38 +55,25 @@ def elect(log: Log, draw: random.Random) -> None:
 CHANGES: list[Callable[[Log, random.Random], None]] = [write, begin, end, trim, elect]
 
 
-def _made(broker: Broker, request: ListOffsetsRequest) -> Any:
-    listener, key = broker.server.listeners[0], info_of(ListOffsetsRequest).key
-    context = RequestContext(None, listener, "/127.0.0.1", VERSION, 0, "", key)
-    return list_offsets.handle(broker, context, request)
-
-
 @pytest.mark.parametrize("seed", range(3))
 @on_uvloop
 async def test_answers_are_up_to_date_after_each_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    draw, made = random.Random(seed), 0
-    list_one = list_offsets._list
-
-    def count(*arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        return list_one(*arguments)
-
+    draw = random.Random(seed)
     async with live(tmp_path) as broker, client(broker) as one:
         topic = await create(broker, "t", 3)
-        monkeypatch.setattr(list_offsets, "_list", count)
+        listed = counted(monkeypatch, list_offsets, "_list")
         for _ in range(60):
             log = topic.log(draw.randrange(3))
             assert log is not None
             draw.choice(CHANGES)(log, draw)
             for request in REQUESTS:
                 first = await one.ask(request, version=VERSION)
-                before = made
+                before = listed()
                 assert first == await one.ask(request, version=VERSION)
-                assert made == before, "it was made again"
-                assert first == _made(broker, request)
+                assert listed() == before, "it was made again"
+                assert first == made(list_offsets, broker, request, VERSION)
 
 
 @on_uvloop
