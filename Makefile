@@ -44,7 +44,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all jars check look collect light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
+.PHONY: run cluster test test-all jars check look collect collect-broker collect-others light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
 
 run: $(READY) $(WARM)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -82,8 +82,13 @@ look: $(READY_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PACKAGES) bench
 
-collect: $(READY_SPARK) $(WARM)
-	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT)) || { echo "$$found"; exit 1; }
+# In two processes, each with half of the files.
+collect: collect-broker collect-others
+collect-broker: COLLECTED := tests/broker
+collect-others: COLLECTED := --ignore tests/broker
+collect-broker collect-others: $(READY_SPARK) $(WARM)
+	@found=$$($(BIN)/python -m pytest --collect-only -q -n 0 $(SHORT) $(COLLECTED)) \
+		|| { echo "$$found"; exit 1; }
 
 # Sixty small mistakes, one at a time: how many do the fast tests find? About an hour.
 mutants: $(READY_DEV)
@@ -175,11 +180,11 @@ docs: $(READY_DEV)
 site: $(READY_DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Locked versions stay; `pip-compile -U` or `-P name` with these options raises them.
 # For the tests of logins by Kerberos; it is built here, and needs libkrb5-dev and a C compiler.
 kerberos: $(READY_DEV)
 	$(BIN)/python -m pip install -q --require-hashes -r requirements-kerberos.lock
 
+# Locked versions stay; `pip-compile -U` or `-P name` with these options raises them.
 lock: $(READY_DEV)
 	$(COMPILE) --all-build-deps --only-build-deps -o requirements-build.lock pyproject.toml
 	$(COMPILE) -o requirements.lock pyproject.toml

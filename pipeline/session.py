@@ -230,7 +230,7 @@ def _start(settings: Mapping[str, str], log: "_JavaLog | None") -> SparkSession:
     """Start Spark; Java's output goes to the log, or to the terminal if there is none."""
     previous = SparkContext._gateway
     if previous is not None and previous.proc is not None and not _serves(previous, settings):
-        _end(previous)
+        end_java(previous)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     if log is None:
         SparkContext(conf=conf)
@@ -252,7 +252,7 @@ def _serves(gateway: JavaGateway, settings: Mapping[str, str]) -> bool:
     return all(properties.getProperty(name) == value for name, value in settings.items())
 
 
-def _end(gateway: JavaGateway) -> None:
+def end_java(gateway: JavaGateway) -> None:
     """End this process's Java, so that another can start: PySpark allows one per process."""
     gateway.shutdown()
     gateway.proc.stdin.close()  # Java ends with its input

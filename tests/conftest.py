@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,11 +17,12 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from bench.processes import ROOT, KafkaProcess, OdradekProcess, kafka_libs
-from tests.broker.beside_kafka import BesideKafka, Shared
+from tests.broker.beside_kafka import BesideKafka, running_beside_kafka
 from tests.kafka_classes import ARCHIVE
 from tests.long_forms import is_long
 from tests.support.forking import ForkedOdradek
 from tests.support.registry import RunningRegistry, require_registry, running_registry
+from tests.support.shared import Shared, is_in
 
 # `make test` (short) and `make test-all` (default) try the same examples each time, so that a
 # change is to blame when one fails. Others are tried by `make check` (quick), by `make fuzz`
@@ -48,13 +48,12 @@ if ARCHIVE.exists():
 OPEN_FILES_MAX = 500
 LONGEST = ("spark", "kafka", "slow", "live")
 # The text of a file that starts brokers, servers, simulated clusters or other processes.
-LIVE = re.compile(
+LIVE = (
     r"tests\.broker\.(?:live|catalogs|test_)|tests\.simulation|tests\.support\.servers"
     r"|tests\.pipeline\.|OdradekProcess|BesideKafka|start_broker|subprocess|pyspark"
     r"|tests\.support\.forking|RunningRegistry"
 )
 B = TypeVar("B", OdradekProcess, KafkaProcess)
-BESIDE_KAFKA = Shared()
 StartBroker = Callable[..., OdradekProcess]
 
 
@@ -72,24 +71,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("live")
 
 
-@cache
 def _is_live(file: Path) -> bool:
-    return LIVE.search(file.read_text()) is not None
+    return is_in(LIVE, file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that lack Kafka's jars; put the longest files first, and those together that
-    share a Kafka.
+    share a process.
 
-    Each file goes to one worker: one that takes minutes must not be the last one to begin.
+    Each of these goes to one worker: one that takes minutes must not be the last one to begin.
     """
-    ranks: dict[Path, int] = {}
+    ranks: dict[str, int] = {}
     counts = Counter(item.path for item in items)
+    scopes = {path: _scope(str(path)) for path in counts}
     for item in items:
         rank = next((at for at, mark in enumerate(LONGEST) if mark in item.keywords), len(LONGEST))
-        ranks[item.path] = min(rank, ranks.get(item.path, rank))
-    others = counts.keys() - {item.path for item in items if _is_beside_kafka(item)}
-    items.sort(key=lambda item: (ranks[item.path], item.path in others, -counts[item.path]))
+        scope = scopes[item.path]
+        ranks[scope] = min(rank, ranks.get(scope, rank))
+
+    def order(item: pytest.Item) -> tuple[int, bool, str, int]:
+        scope = scopes[item.path]
+        is_shared = scope in SIGNS
+        return ranks[scope], not is_shared, scope if is_shared else "", -counts[item.path]
+
+    items.sort(key=order)
     if kafka_libs() is None:
         skip = pytest.mark.skip(reason="Kafka's jars are not there: `make kafka` fetches them")
         for item in items:
@@ -107,18 +112,12 @@ class ByJavaProcess(LoadFileScheduling):
     """Keeps together the tests that share a process of Java: it takes a while to become fast."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        is_in_pipeline = file.startswith("tests/pipeline/")
-        if is_in_pipeline and _has(ROOT / file, "SparkSession"):
-            return "spark"
-        if _has(ROOT / file, "BesideKafka"):
-            return "kafka"
-        return "registry" if _has(ROOT / file, "RunningRegistry") else file
+        return _scope(str(super()._split_scope(nodeid)))
 
 
-@cache
-def _has(file: Path, word: str) -> bool:
-    return word in file.read_text()
+def _scope(file: str) -> str:
+    """Return the sign of the process that a file shares with others, or the file."""
+    return next((sign for sign in SIGNS if is_in(sign, ROOT / file)), file)
 
 
 @pytest.fixture
@@ -173,17 +172,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
     _check_log(running)
 
 
-@pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+@pytest.fixture(scope="module")
+def registry(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> RunningRegistry:
     """One schema registry for all tests, each of which has subjects of its own."""
-    require_registry()
-    folder = tmp_path_factory.mktemp("registry")
-    broker = OdradekProcess(folder)
-    broker.start()
-    with running_registry(folder, broker.bootstrap) as running:
-        yield running
-    broker.stop()
-    _check_log(broker)
+    return REGISTRY.start(request.path, lambda: tmp_path_factory.mktemp("registry"))
 
 
 @pytest.fixture(scope="module")
@@ -196,22 +190,63 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
 
 
 @pytest.fixture(scope="module")
-def beside_kafka(tmp_path_factory: pytest.TempPathFactory) -> BesideKafka:
+def beside_kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> BesideKafka:
     """Odradek and Apache Kafka for all tests that have topics of their own at both."""
-    return BESIDE_KAFKA.start(lambda: tmp_path_factory.mktemp("beside"))
+    return BESIDE_KAFKA.start(request.path, lambda: tmp_path_factory.mktemp("beside"))
+
+
+@pytest.fixture(scope="module")
+def java_of_spark(request: pytest.FixtureRequest) -> None:
+    """End the Java process of Spark when the tests that share it have ended."""
+    JAVA_OF_SPARK.start(request.path, Path)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """End what the next test does not use, once the fixtures of this one have ended."""
-    if nextitem is None or not _is_beside_kafka(nextitem):
-        ours = BESIDE_KAFKA.end()
-        if ours is not None:
-            _check_log(ours)
+    """End what the next test does not share, once the fixtures of this one have ended."""
+    scope = "" if nextitem is None else _scope(str(nextitem.path))
+    for shared in (BESIDE_KAFKA, REGISTRY, JAVA_OF_SPARK):
+        if shared.sign != scope:
+            shared.end()
 
 
-def _is_beside_kafka(item: pytest.Item) -> bool:
-    return "beside_kafka" in getattr(item, "fixturenames", ())
+@contextmanager
+def _run_beside_kafka(folder: Path) -> Iterator[BesideKafka]:
+    with running_beside_kafka(folder) as both:
+        yield both
+    _check_log(both.ours)
+
+
+@contextmanager
+def _run_registry(folder: Path) -> Iterator[RunningRegistry]:
+    require_registry()
+    broker = ForkedOdradek(folder)
+    broker.start()
+    with running_registry(folder, broker.bootstrap) as running:
+        yield running
+    broker.stop()
+    _check_log(broker)
+
+
+@contextmanager
+def _end_java_of_spark(_: Path) -> Iterator[None]:
+    """End the process that the first session starts, and that PySpark keeps for later ones."""
+    yield
+    from pyspark import SparkContext
+
+    from odradek.pipeline.session import end_java
+
+    if SparkContext._gateway is not None:
+        end_java(SparkContext._gateway)
+
+
+BESIDE_KAFKA = Shared("BesideKafka|append_peers|test_core_against_kafka", _run_beside_kafka)
+REGISTRY = Shared("RunningRegistry", _run_registry)
+# The fixture `spark` in pipeline/conftest.py uses it.
+JAVA_OF_SPARK = Shared(r"SparkSession|pipeline\.both", _end_java_of_spark)
+SIGNS = tuple(shared.sign for shared in (JAVA_OF_SPARK, BESIDE_KAFKA, REGISTRY))
 
 
 def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:

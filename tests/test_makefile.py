@@ -33,8 +33,9 @@ def rules() -> dict[str, tuple[list[str], str]]:
     """Return the prerequisites and the recipe of each target, variables as they are written."""
     found = {}
     pattern = re.compile(r"^([^\s:#=.][^\n:=]*):(?!=)([^\n=]*)\n((?:\t[^\n]*\n)*)", re.M)
-    for target, needs, recipe in pattern.findall(MAKEFILE):
-        found[target.strip()] = needs.split(), expand(recipe, VARIABLES)
+    for targets, needs, recipe in pattern.findall(MAKEFILE):
+        for target in targets.split():
+            found[target] = needs.split(), expand(recipe, VARIABLES)
     return found
 
 

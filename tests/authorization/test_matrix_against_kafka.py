@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess
+from bench.processes import KafkaProcess
 from odradek.broker.api_table import APIS
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.config.acl import STANDARD_AUTHORIZER
@@ -43,6 +43,7 @@ from tests.authorization.world import (
 from tests.differential.answers import Difference, Pairs
 from tests.differential.differences import Known
 from tests.differential.world import SETTINGS
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 APPLICABLE = [rule for rule in RULES if rule.api in {api.name for api in APIS}]
@@ -135,7 +136,7 @@ class Sides:
 @contextlib.contextmanager
 def both(folder: Path) -> Iterator[Sides]:
     """Start both brokers, and have the same on them."""
-    ours = OdradekProcess(folder / "odradek", _AUTHORIZED)
+    ours = ForkedOdradek(folder / "odradek", _AUTHORIZED)
     theirs = KafkaProcess(folder / "kafka", _AUTHORIZED)
     with contextlib.ExitStack() as stack:
         for broker in (ours, theirs):

@@ -6,9 +6,9 @@ deletes its topics at the end. The settings of all these tests go together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,33 +43,20 @@ class BesideKafka(NamedTuple):
     directory: Path
 
 
-@dataclass
-class Shared:
-    """Both as long as tests use them: a Kafka with nothing to do takes 4 % of a core."""
+@contextmanager
+def running_beside_kafka(directory: Path) -> Iterator[BesideKafka]:
+    """Run both; skip the test where Kafka cannot be had."""
+    if kafka_libs() is None:
+        pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
+    # It makes certificates when it is imported.
+    from tests.broker.dynamic_configs import starts
 
-    running: BesideKafka | None = None
-
-    def start(self, make_directory: Callable[[], Path]) -> BesideKafka:
-        """Start both unless they run; skip the test where Kafka cannot be had."""
-        if kafka_libs() is None:
-            pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-        # It makes certificates when it is imported.
-        from tests.broker.dynamic_configs import starts
-
-        if self.running is None:
-            directory = make_directory()
-            ours, theirs = starts(directory, SETTINGS)
-            self.running = BesideKafka(ours, theirs, directory)
-            with ThreadPoolExecutor() as threads:
-                list(threads.map(lambda one: one.start(), (ours, theirs)))
-        return self.running
-
-    def end(self) -> OdradekProcess | None:
-        """Stop both if they run; return Odradek, whose log is of interest."""
-        if self.running is None:
-            return None
-        (ours, theirs, _), self.running = self.running, None
+    ours, theirs = starts(directory, SETTINGS)
+    try:
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda one: one.start(), (ours, theirs)))
+        yield BesideKafka(ours, theirs, directory)
+    finally:
         if theirs.process is not None:
             theirs.kill()  # a clean stop of Kafka's takes seconds when it has many topics
         ours.stop()
-        return ours

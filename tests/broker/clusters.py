@@ -17,6 +17,7 @@ from bench.processes import OdradekProcess, free_port, wait_until_answering
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.kafka_peer import Peer
 from tests.broker.workers import Workers, workers
+from tests.support.forking import ForkedOdradek
 from tests.support.servers import running_postgresql
 from tests.support.waiting import wait_until
 
@@ -68,7 +69,7 @@ class ThreeBrokers(OdradekProcess):
                 own = {**shared, "node.id": str(node_id)}
                 if "listeners" in own:
                     own["listeners"] = f"PLAINTEXT://127.0.0.1:{free_port()}"
-                self.others.append(OdradekProcess(self.directory / str(node_id), own))
+                self.others.append(ForkedOdradek(self.directory / str(node_id), own))
         took_s = super().start()
         took_s += sum(one.start() for one in self.others)
         _wait_until_known(1 + len(self.others), self)

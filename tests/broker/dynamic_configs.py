@@ -15,6 +15,7 @@ from odradek.config.effective import BROKER_OPTION
 from odradek.config.errors import ConfigError
 from odradek.config.values import Kind
 from tests.broker.certificates import Authority
+from tests.support.forking import ForkedOdradek
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue(hosts=("localhost", "127.0.0.1"))
@@ -132,7 +133,7 @@ def starts(
     directory: Path, settings: Mapping[str, str]
 ) -> tuple[OdradekProcess, KafkaProcess]:
     """Return Odradek and Kafka with the same listeners and settings, neither started."""
-    ours = OdradekProcess(directory / "ours")
+    ours = ForkedOdradek(directory / "ours")
     kafka = KafkaProcess(directory / "kafka", unset=["advertised.listeners"])
     ours.settings = {**_settings(ours.port, Files(directory)), **settings}
     controller = f"CONTROLLER://127.0.0.1:{kafka.controller_port}"

@@ -13,6 +13,7 @@ import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from odradek.protocol.frames import encode_request
+from tests.support.forking import ForkedOdradek
 from tests.support.frames import read_frame, response_to
 
 
@@ -23,7 +24,7 @@ def both_brokers(
     """Start both with the same settings; skip the test where Kafka cannot be had."""
     if kafka_libs() is None:
         pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    ours = OdradekProcess(directory / "ours", settings)
+    ours = ForkedOdradek(directory / "ours", settings)
     theirs = KafkaProcess(directory / "theirs", settings)
     try:
         ours.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.processes import KafkaProcess, OdradekProcess, free_port
 from tests.broker.sasl_client import SCRAM_MODULE, jaas
+from tests.support.forking import ForkedOdradek
 
 MECHANISMS = "PLAIN,SCRAM-SHA-256"
 # A login at the listener SHORT lasts so long.
@@ -29,7 +30,7 @@ class Listeners:
 def odradek(directory: Path, more: Mapping[str, str] | None = None) -> Iterator[Listeners]:
     """Run Odradek."""
     plaintext, sasl, short = free_port(), free_port(), free_port()
-    process = OdradekProcess(directory, port=plaintext)
+    process = ForkedOdradek(directory, port=plaintext)
     process.settings = {**_settings(plaintext, sasl, short), **(more or {})}
     process.start()
     try:

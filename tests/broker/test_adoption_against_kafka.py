@@ -56,6 +56,7 @@ from tests.broker.moved_cluster import (
     reader,
     see,
 )
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 NODE_ID = 3
@@ -115,7 +116,7 @@ def move(
         controller_port=port,
     )
     settings = {"log.cleaner.enable": "false", **AUTHORIZER}
-    odradek = OdradekProcess(folder, settings, port=kafka.port)
+    odradek = ForkedOdradek(folder, settings, port=kafka.port)
     try:
         kafka.start()
         fill(kafka.bootstrap, 20 if request.param == "stopped" else 2_000, NODE_ID)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import ROOT, KafkaProcess, OdradekProcess
+from bench.processes import ROOT, KafkaProcess
 from odradek.protocol.batches import BatchHeader, Record
 from odradek.storage.transactions import AbortedTransaction
 from tests.broker.moved_cluster import (
@@ -28,6 +28,7 @@ from tests.broker.moved_cluster import (
     transactional,
 )
 from tests.cleaner.kafka_cleaner import aborted_in, batches_in, segment_offsets
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 TOPIC = "accounts"
@@ -64,7 +65,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("transactions")
     filled = KafkaProcess(folder / "filled", NEVER_CLEANED)
     kafka = KafkaProcess(folder / "kafka", KAFKA_SETTINGS)
-    odradek = OdradekProcess(folder / "odradek", {"log.cleaner.backoff.ms": "200"})
+    odradek = ForkedOdradek(folder / "odradek", {"log.cleaner.backoff.ms": "200"})
     try:
         filled.start()
         fill(filled.bootstrap)

@@ -35,6 +35,7 @@ from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.broker.kafka_peer import Peer
 from tests.broker.test_admin_against_kafka import change, describe, names, replace, topics
 from tests.broker.test_quorum_against_kafka import flat, quorum
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import creatable
 from tests.support.waiting import wait_until
 
@@ -111,7 +112,7 @@ def odradeks(folder: Path) -> Iterator[Pair]:
         brokers = []
         for number in (1, 2):
             settings = {**SETTINGS, **url, "node.id": str(number)}
-            one = OdradekProcess(folder / str(number), settings)
+            one = ForkedOdradek(folder / str(number), settings)
             stack.callback(one.stop)
             one.start()
             brokers.append(one)

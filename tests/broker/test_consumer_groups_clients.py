@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import OdradekProcess, kafka_tool
 from tests.protocol.kafka_jars import require_jars
+from tests.support.forking import ForkedOdradek
 from tests.support.java import program
 from tests.support.waiting import wait_until
 
@@ -34,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[OdradekProcess]:
         "group.consumer.min.heartbeat.interval.ms": "200",
         "group.consumer.heartbeat.interval.ms": "200",
     }
-    process = OdradekProcess(tmp_path, settings)
+    process = ForkedOdradek(tmp_path, settings)
     process.start()
     admin = AdminClient({"bootstrap.servers": process.bootstrap})
     admin.create_topics([NewTopic("t", PARTITIONS)])["t"].result(30)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess
+from bench.processes import KafkaProcess
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -20,6 +20,7 @@ from tests.differential import group_records
 from tests.differential.actors import Actor, Stage
 from tests.differential.play import Play
 from tests.differential.wire import Peer
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing, creatable, creating
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -45,7 +46,7 @@ def is_ready(answer: Any) -> bool:
 
 
 def test_offsets_and_groups_expire_as_in_kafka(tmp_path: Path) -> None:
-    ours = OdradekProcess(tmp_path / "odradek", SETTINGS)
+    ours = ForkedOdradek(tmp_path / "odradek", SETTINGS)
     theirs = KafkaProcess(tmp_path / "kafka", SETTINGS)
     try:
         ours.start()

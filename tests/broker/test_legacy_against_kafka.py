@@ -34,6 +34,7 @@ from tests.storage.old_logs import (
     write,
 )
 from tests.support.asking import create_topics
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import creatable, fetching, listing_offsets
 from tests.support.waiting import wait_until
 
@@ -170,7 +171,7 @@ def brokers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[OdradekProcess, KafkaProcess]]:
     folder = tmp_path_factory.mktemp("old")
-    ours = OdradekProcess(folder / "odradek", SETTINGS)
+    ours = ForkedOdradek(folder / "odradek", SETTINGS)
     theirs = KafkaProcess(folder / "kafka", SETTINGS)
     try:
         with_old_logs(ours)

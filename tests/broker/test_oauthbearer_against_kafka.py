@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, free_port, kafka_tool
+from bench.processes import KafkaProcess, free_port, kafka_tool
 from tests.broker.provider import (
     AUDIENCE,
     EC_KEY,
@@ -25,6 +25,7 @@ from tests.broker.provider import (
     wrong_tokens,
 )
 from tests.broker.sasl_peer import Refused, SaslPeer
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -62,7 +63,7 @@ def ports(
     server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, int]]:
     """Start both brokers; return their ports with SASL, ours first."""
-    ours = OdradekProcess(tmp_path_factory.mktemp("odradek"))
+    ours = ForkedOdradek(tmp_path_factory.mktemp("odradek"))
     ours.settings = settings(server.url) | {
         "listeners": f"SASL://127.0.0.1:{ours.port}",
         "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",

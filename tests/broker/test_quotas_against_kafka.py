@@ -36,6 +36,7 @@ from odradek.protocol.messages.produce import (
 from tests.broker.kafka_peer import Peer
 from tests.protocol.kafka_jars import require_jars
 from tests.support.asking import await_topic, create_topics
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import creatable, creating, producing
 from tests.support.waiting import last_answer, wait_until
 
@@ -69,7 +70,7 @@ class Both:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     require_jars()
     path = tmp_path_factory.mktemp("quotas")
-    made = Both(OdradekProcess(path / "ours", SETTINGS), KafkaProcess(path / "kafka", SETTINGS))
+    made = Both(ForkedOdradek(path / "ours", SETTINGS), KafkaProcess(path / "kafka", SETTINGS))
     try:
         for one in made:
             one.start()

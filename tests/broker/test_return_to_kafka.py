@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import KafkaProcess, OdradekProcess
+from bench.processes import KafkaProcess
 from odradek.broker.adoption.adopt import Source
 from odradek.cli.adopt import adopt
 from odradek.protocol.messages.init_producer_id import (
@@ -30,6 +30,7 @@ from tests.broker.moved_cluster import (
     read_all,
     reader,
 )
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 TOPICS = {
@@ -101,7 +102,7 @@ def back(
     """Fill an Odradek, hand its partitions to a Kafka that has the topics, and start that."""
     folder = tmp_path_factory.mktemp(request.param)
     settings = {"log.cleaner.backoff.ms": "200"}
-    odradek = OdradekProcess(folder / "odradek", settings)
+    odradek = ForkedOdradek(folder / "odradek", settings)
     kafka = KafkaProcess(folder / "kafka", {"log.cleaner.enable": "false"})
     full = request.param == "full"
     try:
@@ -245,7 +246,7 @@ def test_the_leader_epoch_never_falls(back: Return) -> None:
 @pytest.mark.interop
 def test_kafka_gets_adopted_data_back(tmp_path: Path) -> None:
     kafka = KafkaProcess(tmp_path)
-    odradek = OdradekProcess(tmp_path, port=kafka.port)
+    odradek = ForkedOdradek(tmp_path, port=kafka.port)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True,
                          "log_level": 1})  # fmt: skip
     offsets: list[int] = []

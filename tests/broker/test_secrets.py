@@ -36,6 +36,7 @@ from odradek.config.effective import BROKER_OPTION, resolve_broker
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer, Source
 from odradek.config.values import Kind
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_for_http, wait_until
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(folder: Path) -> Iterator[OdradekProcess]:
     sasl_port = free_port()
     file = write_settings(folder, sasl_port, f"{MARKER}-admin")
-    running = OdradekProcess(
+    running = ForkedOdradek(
         folder / "broker",
         settings={"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT"},
         environment={"SECRET_KEY": f"{MARKER}-env", "KAFKA_SECRET_THING": f"{MARKER}-variable"},

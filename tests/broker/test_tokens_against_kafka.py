@@ -28,6 +28,7 @@ from odradek.protocol.messages.renew_delegation_token import RenewDelegationToke
 from odradek.protocol.schema import info_of
 from tests.broker.sasl_peer import Refused, SaslPeer
 from tests.broker.test_token_apis import create, describe
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import last_answer, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -277,7 +278,7 @@ async def script(both: Both) -> None:
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
     """Start both; ours first."""
-    ours = OdradekProcess(tmp_path_factory.mktemp("odradek"))
+    ours = ForkedOdradek(tmp_path_factory.mktemp("odradek"))
     theirs = KafkaProcess(tmp_path_factory.mktemp("kafka"))
     made = [Broker(ours, free_port()), Broker(theirs, free_port())]
     ours.settings = settings(ours.port, made[0].sasl_port)

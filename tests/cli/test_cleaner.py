@@ -28,6 +28,7 @@ from tests.broker.test_cleaner_routes import LAZY, fill
 from tests.broker.test_shared_costs import put_more, taken_over
 from tests.broker.web import SETTINGS
 from tests.cli.answering import answering
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import last_answer
 
 HOUR_MS = 3_600_000
@@ -238,10 +239,10 @@ async def test_a_shared_topic_has_levels_requests_and_costs(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_the_command_asks_a_broker_that_runs_as_a_process(tmp_path: Path) -> None:
-    from bench.processes import OdradekProcess, free_port
+    from bench.processes import free_port
 
     port = free_port()
-    broker = OdradekProcess(tmp_path / "broker", {"metrics.listener": f"127.0.0.1:{port}"})
+    broker = ForkedOdradek(tmp_path / "broker", {"metrics.listener": f"127.0.0.1:{port}"})
     broker.start()
     environment = {
         **os.environ,

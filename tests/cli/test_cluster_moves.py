@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import OdradekProcess
 from odradek.broker.composition import Broker
 from odradek.broker.errors import MetadataError
 from odradek.config.workers import CATALOG_NAME
 from tests.broker.live import create, live, on_uvloop, until
 from tests.broker.workers import workers
 from tests.cli.commands import Commands
+from tests.support.forking import ForkedOdradek
 
 COMMANDS = Commands("127.0.0.1:1")  # no broker is asked
 DIRECTORY = "data"
@@ -144,7 +144,7 @@ def test_workers_give_their_data_back_to_a_single_broker(tmp_path: Path) -> None
     shown = COMMANDS.shown(*back)
     assert re.search(r"^Moved \d+ topics? to the log directories of broker 1\.$", shown, re.M)
     assert "there is no catalog" in COMMANDS.refusal(*back)
-    alone = OdradekProcess(tmp_path / "broker")
+    alone = ForkedOdradek(tmp_path / "broker")
     alone.start()
     try:
         shown = Commands(alone.bootstrap).shown("consume", "prices", "--to", "end")

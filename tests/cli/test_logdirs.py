@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess
+from bench.processes import KafkaProcess
 from tests.cli.commands import Commands, fresh
 from tests.cli.conftest import AnyBroker
 from tests.conftest import starting
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(OdradekProcess, id="odradek"),
+        pytest.param(ForkedOdradek, id="odradek"),
         pytest.param(KafkaProcess, id="kafka", marks=pytest.mark.kafka),
     ],
 )

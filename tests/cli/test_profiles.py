@@ -23,6 +23,7 @@ from odradek.cli.place import (
 )
 from odradek.cli.profiles import FILE_VARIABLE
 from odradek.cli.refusals import CommandError
+from tests.support.forking import ForkedOdradek
 
 Run = Callable[..., Result]
 
@@ -202,7 +203,7 @@ def test_without_any_of_them_commands_go_to_this_machine(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
-    process = OdradekProcess(tmp_path_factory.mktemp("broker"))
+    process = ForkedOdradek(tmp_path_factory.mktemp("broker"))
     process.start()
     yield process
     process.stop()
@@ -219,7 +220,7 @@ def test_a_broker_is_asked_for_its_url(run: Run, odradek: OdradekProcess) -> Non
 
 @pytest.mark.slow
 def test_a_broker_without_http_is_reported(run: Run, tmp_path: Path) -> None:
-    process = OdradekProcess(tmp_path, {"metrics.listener": ""})
+    process = ForkedOdradek(tmp_path, {"metrics.listener": ""})
     process.start()
     try:
         result = run("-b", process.bootstrap, "cleaner", "plan")

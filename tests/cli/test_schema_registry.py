@@ -21,6 +21,7 @@ from odradek.cli.registry import USER_INFO_ENVIRONMENT
 from tests.cli.answering import answering
 from tests.cli.commands import Commands, fresh
 from tests.profiles import examples
+from tests.support.forking import ForkedOdradek
 from tests.support.registry import RunningRegistry
 
 pytest.importorskip("avro")
@@ -48,7 +49,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
-    process = OdradekProcess(tmp_path_factory.mktemp("broker"))
+    process = ForkedOdradek(tmp_path_factory.mktemp("broker"))
     process.start()
     yield process
     process.stop()

@@ -19,6 +19,7 @@ from odradek.cli.refusals import CommandError, Unavailable
 from odradek.cli.wire.tokens import bearer_of
 from tests.broker.provider import AUDIENCE, ISSUER, KEYS, token
 from tests.cli.commands import Commands
+from tests.support.forking import ForkedOdradek
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +103,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
     folder = tmp_path_factory.mktemp("broker")
     keys = folder / "keys.json"
     keys.write_bytes(KEYS)
-    running = OdradekProcess(folder)
+    running = ForkedOdradek(folder)
     running.settings = {
         "listeners": f"SASL_PLAINTEXT://127.0.0.1:{running.port}",
         "inter.broker.listener.name": "SASL_PLAINTEXT",

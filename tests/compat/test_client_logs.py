@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -39,7 +40,7 @@ def test_librdkafka_starts_without_a_line_that_kafka_does_not_earn(tmp_path: Pat
     ours, kafkas = (
         _logged(process)
         for process in (
-            OdradekProcess(tmp_path / "ours", SETTINGS),
+            ForkedOdradek(tmp_path / "ours", SETTINGS),
             KafkaProcess(tmp_path / "kafka", SETTINGS),
         )
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
+from bench.processes import KafkaProcess, kafka_libs
+from tests.support.forking import ForkedOdradek
 from tests.support.java import program
 
 PROGRAM = Path(__file__).with_name("ShareConsumerOracle.java")
@@ -30,7 +31,7 @@ TIMEOUT_S = 240
 def test_records_go_the_same_ways(tmp_path: Path) -> None:
     if kafka_libs() is None:
         pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    ours = OdradekProcess(tmp_path / "ours", SETTINGS)
+    ours = ForkedOdradek(tmp_path / "ours", SETTINGS)
     theirs = KafkaProcess(tmp_path / "theirs", settings=SETTINGS)
     try:
         for broker in (ours, theirs):

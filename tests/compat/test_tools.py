@@ -31,6 +31,7 @@ from bench.processes import KafkaProcess, OdradekProcess, kafka_libs
 from odradek.broker.api_table import BY_KEY
 from odradek.config.acl import STANDARD_AUTHORIZER
 from tests.compat.tools import CLIENTS, Client, Printed, Tools
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import last_answer
 
 SCRIPTS = Path(__file__).with_name("tool_scripts")
@@ -174,7 +175,7 @@ def staged(directory: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
     """Start both brokers with settings, and stop them at the end."""
     if kafka_libs() is None:
         pytest.skip("Kafka's jars are not there: `make kafka` fetches them")
-    ours = OdradekProcess(directory / "ours", settings)
+    ours = ForkedOdradek(directory / "ours", settings)
     theirs = KafkaProcess(directory / "theirs", settings)
     tools = Tools()
     peers = Peer(ours), Peer(theirs)

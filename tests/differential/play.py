@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.processes import KafkaProcess, OdradekProcess
+from bench.processes import KafkaProcess
 from odradek.broker.api_table import APIS, Api
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages import message_classes
@@ -40,6 +40,7 @@ from tests.differential.drawing import Drawing
 from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
+from tests.support.forking import ForkedOdradek
 from tests.support.requests import committing, creating, listing_offsets
 from tests.support.waiting import wait_until
 
@@ -191,7 +192,7 @@ class Play:
 @contextlib.contextmanager
 def playing(folder: Path) -> Iterator[Play]:
     """Run both brokers."""
-    ours = OdradekProcess(folder / "odradek", SETTINGS)
+    ours = ForkedOdradek(folder / "odradek", SETTINGS)
     theirs = KafkaProcess(folder / "kafka", SETTINGS)
     try:
         ours.start()

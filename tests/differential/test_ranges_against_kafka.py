@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import KafkaProcess, OdradekProcess, kafka_tool
+from bench.processes import KafkaProcess, kafka_tool
 from odradek.broker.api_table import APIS
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -23,7 +24,7 @@ Range = tuple[int, int, int]
 
 
 def test_kafkas_tool_finds_the_ranges_of_kafka(tmp_path: Path) -> None:
-    ours, theirs = OdradekProcess(tmp_path / "odradek"), KafkaProcess(tmp_path / "kafka")
+    ours, theirs = ForkedOdradek(tmp_path / "odradek"), KafkaProcess(tmp_path / "kafka")
     try:
         ours.start()
         theirs.start()

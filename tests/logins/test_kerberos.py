@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import ROOT, OdradekProcess, free_port, kafka_tool
+from tests.support.forking import ForkedOdradek
 from tests.support.kdc import REALM, SERVICE, Kdc, lacks_kdc, running_kdc
 
 _MODULE = "com.sun.security.auth.module.Krb5LoginModule"
@@ -50,7 +51,7 @@ def broker(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odrad
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:alice;User:ANONYMOUS",
     }
-    running = OdradekProcess(
+    running = ForkedOdradek(
         tmp_path_factory.mktemp("broker"), settings, kdc.environment, "DEBUG", port=plain
     )
     running.start()

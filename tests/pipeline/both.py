@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bench.processes import KafkaProcess, OdradekProcess
 from tests.pipeline.reading import Reader
 from tests.pipeline.topics import CLEANED_PLACES, Topics, fill, wait_until_cleaned
+from tests.support.forking import ForkedOdradek
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ class Both:
 def running_both(spark: SparkSession, folder: Path) -> Iterator[Both]:
     """Start both brokers, and fill them."""
     brokers: Mapping[str, OdradekProcess | KafkaProcess] = {
-        "odradek": OdradekProcess(folder / "odradek", _SETTINGS),
+        "odradek": ForkedOdradek(folder / "odradek", _SETTINGS),
         "kafka": KafkaProcess(folder / "kafka", _KAFKA_SETTINGS),
     }
 

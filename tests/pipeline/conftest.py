@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.processes import OdradekProcess
 from tests.broker.clusters import ThreeSharingBrokers
+from tests.support.forking import ForkedOdradek
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,14 +42,14 @@ def broker_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     settings = {"log.cleaner.backoff.ms": "500", "log.cleaner.dedupe.buffer.size": "8000000"}
-    broker = OdradekProcess(tmp_path_factory.mktemp("broker"), settings)
+    broker = ForkedOdradek(tmp_path_factory.mktemp("broker"), settings)
     broker.start()
     yield broker.bootstrap
     broker.stop()
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(java_of_spark: None) -> Iterator[SparkSession]:
     """One small Spark session for all tests of a module.
 
     Every module's has the same settings, so that they share one Java process.

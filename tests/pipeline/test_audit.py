@@ -27,6 +27,7 @@ from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch, iterate_batches
 from tests.pipeline.conftest import CACHE
 from tests.pipeline.tables import kept_table
+from tests.support.forking import ForkedOdradek
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ DAMAGES = (
 def damaged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Damaged]:
     """A topic that was read, kept as a table, and then damaged."""
     folder = tmp_path_factory.mktemp("audit")
-    broker = OdradekProcess(folder / "broker")
+    broker = ForkedOdradek(folder / "broker")
     broker.start()
     try:
         _write(broker.bootstrap)

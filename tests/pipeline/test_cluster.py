@@ -25,6 +25,7 @@ from odradek.pipeline.connector import KAFKA, package_settings, prepare
 from odradek.pipeline.session import jars_folder
 from tests.pipeline.conftest import CACHE
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [
     pytest.mark.spark,
@@ -91,7 +92,7 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A cluster, and a broker to whose topic tickets were published on it."""
     folder = tmp_path_factory.mktemp("cluster")
-    broker = OdradekProcess(folder / "broker")
+    broker = ForkedOdradek(folder / "broker")
     broker.start()
     try:
         with running_cluster(folder) as cluster:

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason="needs the pipeline extra")
 from bench.processes import ROOT, OdradekProcess
 from tests.interop.programs import BUILDS
 from tests.pipeline.made import SCHEMA, consumed, delta_rows, parquet_rows
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,7 +41,7 @@ def test_the_tables_of_a_topic_equal_it(tmp_path: Path) -> None:
     assert PYTHON.exists() and LIBS.exists(), "PySpark 4.2.0 is not there: run `make interop`"
     table, latest = tmp_path / "table", tmp_path / "latest"
     values = ("--format", "json", "--schema", SCHEMA)
-    broker = OdradekProcess(tmp_path / "broker")
+    broker = ForkedOdradek(tmp_path / "broker")
     broker.start()
     try:
         made = ("--tickets", str(TICKETS), "--bytes", "300", "--partitions", "4", "--create")

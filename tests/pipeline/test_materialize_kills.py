@@ -22,6 +22,7 @@ from odradek.pipeline.session import SessionOptions, open_session
 from odradek.pipeline.tickets import tickets
 from tests.pipeline.conftest import CACHE
 from tests.pipeline.tables import SQLITE, kept_table, table_arguments
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -45,7 +46,7 @@ def test_a_job_killed_with_its_broker_ends_equal_to_the_source(
 ) -> None:
     chance = random.Random(SEED)
     settings = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": "8000000"}
-    broker = OdradekProcess(tmp_path / "broker", settings)
+    broker = ForkedOdradek(tmp_path / "broker", settings)
     broker.start()
     kept = kept_table(kind, tmp_path)
     job, publisher = _Job(tmp_path, broker, kept), _Publisher(tmp_path, broker)

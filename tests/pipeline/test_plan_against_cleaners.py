@@ -22,6 +22,7 @@ from odradek.pipeline.cleaner_model import KafkaCleaner
 from odradek.pipeline.planning import PlanOptions, plan_topics
 from tests.cleaner.once import SETTINGS
 from tests.cleaner.worlds import COMPACT, World
+from tests.support.forking import ForkedOdradek
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -101,7 +102,7 @@ def test_the_runs_of_kafka_and_of_odradek_are_predicted(
         _runs(broker, load, written)
         for broker in (
             KafkaProcess(tmp_path / "kafka", SETTINGS_OF_BOTH),
-            OdradekProcess(tmp_path / "own", SETTINGS_OF_BOTH),
+            ForkedOdradek(tmp_path / "own", SETTINGS_OF_BOTH),
         )
     )
     assert len(plan.kafka) == len(theirs) > 1

@@ -29,6 +29,7 @@ from odradek.pipeline.segments import describe, segments_command
 from odradek.pipeline.source import RECORD_COLUMNS, TopicSource, read_batch
 from odradek.protocol.batches import HEADER_SIZE, Record, encode_batch
 from tests.pipeline.segments import read, write_segment
+from tests.support.forking import ForkedOdradek
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Topic:
 def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]:
     """Odradek, with a cleaner that is quick to work."""
     settings = {"log.cleaner.backoff.ms": "500", "log.cleaner.dedupe.buffer.size": "8000000"}
-    broker = OdradekProcess(tmp_path_factory.mktemp("segments"), settings)
+    broker = ForkedOdradek(tmp_path_factory.mktemp("segments"), settings)
     broker.start()
     yield broker
     broker.stop()

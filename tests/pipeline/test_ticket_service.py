@@ -32,6 +32,7 @@ from odradek.pipeline.origin import Tickets
 from odradek.pipeline.publishing import PublishJob, prepare, send
 from odradek.pipeline.reading import BrokerTopic, take
 from odradek.pipeline.source import TopicSource
+from tests.support.forking import ForkedOdradek
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def service(
     """A ticket service whose broker cleans all the while."""
     folder = tmp_path_factory.mktemp("tickets")
     settings = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": "8000000"}
-    broker = OdradekProcess(folder / "broker", settings)
+    broker = ForkedOdradek(folder / "broker", settings)
     broker.start()
     try:
         yield Service(spark, broker, folder, request.param)

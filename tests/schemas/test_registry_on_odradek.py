@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import OdradekProcess, free_port
+from bench.processes import free_port
 from odradek.schemas.errors import SchemaError
 from odradek.schemas.registry import Registry
+from tests.support.forking import ForkedOdradek
 from tests.support.registry import require_registry, running_registry
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ NUMBER = {"type": "long"}
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_schemas_outlive_the_registry_and_the_broker(tmp_path: Path, is_killed: bool) -> None:
     require_registry()
-    broker, port = OdradekProcess(tmp_path), free_port()
+    broker, port = ForkedOdradek(tmp_path), free_port()
     broker.start()
     try:
         with running_registry(tmp_path, broker.bootstrap, port) as running:
