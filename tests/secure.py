@@ -89,53 +89,45 @@ def look_for_secrets(files: Sequence[str], cache: dict[str, str]) -> Verdict:
     return Verdict("detect-secrets", not lines, lines)
 
 
-def look_for_holes(files: Sequence[str], cache: dict[str, str]) -> Verdict:
-    """Have pip-audit look up the packages of the lock files."""
-    lines: list[str] = []
-    unknown = 0
-    is_clean = True
-    for lock in LOCKS:
-        digest = _digest((ROOT / lock).read_bytes())
-        key, today = f"pip-audit {lock}", f"{digest} {int(time.time()) // _DAY_S}"
-        now = f"{digest} {int(time.time()) // _HOUR_S}"
-        if cache.get(key) == today:
-            continue
-        if cache.get(f"{key} in vain") == now:
-            lines.append(f"{lock}: it could not be looked up within the last hour")
-            unknown += 1
-            continue
-        try:
-            found = json.loads(_audit(lock))["dependencies"]
-        except (ValueError, KeyError, TypeError, subprocess.SubprocessError):
-            found = []
-        holes = [
-            f"{lock}: {one['name']} {one['version']}: {hole['id']}, mended in "
-            f"{', '.join(hole['fix_versions']) or 'no version yet'}"
-            for one in found
-            for hole in one.get("vulns", ())
-        ]
-        skipped = [one["name"] for one in found if "skip_reason" in one]
-        is_clean = is_clean and not holes
-        lines += holes
-        if skipped or not found:
-            unknown += 1
-            what = f"{len(skipped)} of {len(found)} packages" if found else "all of it"
-            lines.append(f"{lock}: {what} could not be looked up: is there a network?")
-            cache[f"{key} in vain"] = now
-        elif not holes:
-            cache[key] = today
-    return Verdict("pip-audit", None if is_clean and unknown else is_clean, lines)
+def look_for_holes(_: Sequence[str], cache: dict[str, str]) -> Verdict:
+    """Have pip-audit look up the packages of all lock files."""
+    digest = _digest(b"".join((ROOT / lock).read_bytes() for lock in LOCKS))
+    today, now = (f"{digest} {int(time.time()) // seconds}" for seconds in (_DAY_S, _HOUR_S))
+    if cache.get("pip-audit") == today:
+        return Verdict("pip-audit", True, ())
+    if cache.get("pip-audit in vain") == now:
+        return Verdict("pip-audit", None, ("they could not be looked up within the last hour",))
+    try:
+        found = json.loads(_audit())["dependencies"]
+    except (ValueError, KeyError, TypeError, subprocess.SubprocessError):
+        found = []
+    holes = [
+        f"{one['name']} {one['version']}: {hole['id']}, mended in "
+        f"{', '.join(hole['fix_versions']) or 'no version yet'}"
+        for one in found
+        for hole in one.get("vulns", ())
+    ]
+    unknown = sum("skip_reason" in one for one in found)
+    if unknown or not found:
+        cache["pip-audit in vain"] = now
+        what = f"{unknown} of {len(found)} packages" if found else "all of it"
+        line = f"{what} could not be looked up: is there a network?"
+        return Verdict("pip-audit", False if holes else None, [*holes, line])
+    if not holes:
+        cache["pip-audit"] = today
+    return Verdict("pip-audit", not holes, holes)
 
 
-def _audit(lock: str) -> str:
+def _audit() -> str:
+    locks = [argument for lock in LOCKS for argument in ("-r", lock)]
     command = [
-        sys.executable, "-m", "pip_audit", "-r", lock, "--no-deps", "--disable-pip",
+        sys.executable, "-m", "pip_audit", *locks, "--no-deps", "--disable-pip",
         "--format", "json", "--progress-spinner", "off", "--timeout", "10",
     ]  # fmt: skip
-    told = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+    run = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300
     )
-    return told.stdout
+    return run.stdout
 
 
 def _files() -> list[str]:
