@@ -75,6 +75,18 @@ def _is_live(file: Path) -> bool:
     return is_in(LIVE, file)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Do not search for garbage: modules and tests stay, and are millions of objects."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Search among the objects of the tests alone from now on."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that lack Kafka's jars; put the longest files first, and those together that
     share a process.

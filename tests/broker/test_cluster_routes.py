@@ -174,7 +174,6 @@ async def test_the_catalog_and_the_session_are_shown_without_secrets(
         assert later["session"]["lease_left_ms"] > 30_000
 
 
-# On a busy machine a broker may stand still for a second.
 LEASE = {"broker.session.timeout.ms": "3000"}
 
 
@@ -188,15 +187,25 @@ async def test_a_suspended_broker_shows_that_it_serves_nothing(tmp_path: Path) -
         await until(lambda: len(one.brokers) == len(two.brokers) == 2)
         await create(one, "t", 4)
         await known_everywhere([two], "t")
-        for broker, controls in ((one, 1), (two, 0)):
+
+        async def figures(broker: Broker) -> list[float]:
             families = await metrics(broker)
-            assert value(families, "kafka_server_replicamanager_leadercount") == 2
-            assert value(families, "kafka_controller_kafkacontroller_globalpartitioncount") == 4
-            assert value(families, "kafka_controller_kafkacontroller_activebrokercount") == 2
-            name = "kafka_controller_kafkacontroller_activecontrollercount"
-            assert value(families, name) == controls
-            assert value(families, "odradek_session_suspended") == 0
-            assert 0 < value(families, "odradek_session_lease_seconds") <= 3
+            assert value(families, "odradek_session_lease_seconds") <= 3
+            controller = "kafka_controller_kafkacontroller_"
+            return [
+                value(families, "kafka_server_replicamanager_leadercount"),
+                value(families, f"{controller}globalpartitioncount"),
+                value(families, f"{controller}activebrokercount"),
+                value(families, f"{controller}activecontrollercount"),
+                value(families, "odradek_session_suspended"),
+            ]
+
+        # On a busy machine a session may end, and begin again.
+        async def both_serve() -> bool:
+            shown = [await figures(one), await figures(two)]
+            return sorted(shown) == [[2, 4, 2, 0, 0], [2, 4, 2, 1, 0]]
+
+        await until(both_serve)
 
         async def hang(lease_ms: int) -> None:
             await asyncio.Event().wait()

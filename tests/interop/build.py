@@ -43,6 +43,9 @@ def _kafkatop() -> bool:
 
 
 def _rust() -> bool:
+    """Build on librdkafka, which includes curl's header even where it is built without curl:
+    Debian's libcurl4-openssl-dev.
+    """
     target = ["--target-dir", str(BUILDS / "rdkafka")]
     return _run("cargo", ["cargo", "build", "--release", "--locked", *target], SOURCES / "rust")
 
