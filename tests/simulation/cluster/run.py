@@ -81,16 +81,14 @@ def play(
 
 def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
     """Play a scene in a world."""
-    was_frozen, was_searching = gc.get_freeze_count() > 0, gc.isenabled()
-    if not was_frozen:
-        gc.freeze()  # a search for garbage then finds the new objects alone
+    was_searching = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # the next search for garbage, here or in a later play, finds new objects alone
     try:
         history = _play(world, scene)
         world.loop.end_threads()
         _collect_the_dead(world.loop)
     finally:
-        if not was_frozen:
-            gc.unfreeze()
         if was_searching:  # a broker may have ended while it did without
             gc.enable()
     return history
