@@ -220,7 +220,7 @@ def test_a_killed_broker_loses_nothing_and_nothing_comes_twice(
 
 
 def stay_a_member(bootstrap: str, test: Connection) -> None:
-    """Join a group, and commit again after its coordinator has died; a process of its own.
+    """Join a group, and commit each offset that comes; a process of its own.
 
     librdkafka's consumer may wait for good to leave a group beside brokers that came back, and a
     call into C that does not return stops pytest-timeout, too.
@@ -228,27 +228,29 @@ def stay_a_member(bootstrap: str, test: Connection) -> None:
     member = consumer(bootstrap, "g")
     member.subscribe(["t"])
     wait_until(lambda: member.poll(0.1) or member.assignment(), "it has joined")
-    offsets = [TopicPartition("t", number, 7) for number in range(PARTITIONS)]
-    member.commit(offsets=offsets, asynchronous=False)
-    test.send("joined")
-    test.recv()
+    while True:
+        offset = test.recv()
 
-    def commits() -> bool:
-        member.poll(0.1)
-        try:
-            later = [TopicPartition("t", number, 8) for number in range(PARTITIONS)]
-            member.commit(offsets=later, asynchronous=False)
-        except KafkaException:
-            return False
-        return True
+        def commits(offset: int = offset) -> bool:
+            member.poll(0.1)
+            try:
+                wanted = [TopicPartition("t", number, offset) for number in range(PARTITIONS)]
+                member.commit(offsets=wanted, asynchronous=False)
+            except KafkaException:
+                return False
+            return True
 
-    wait_until(commits, "it commits again")
-    wanted = [TopicPartition("t", number) for number in range(PARTITIONS)]
-    test.send([one.offset for one in member.committed(wanted, WAIT_S)])
-    test.recv()
+        wait_until(commits, "it commits")
+        wanted = [TopicPartition("t", number) for number in range(PARTITIONS)]
+        test.send([one.offset for one in member.committed(wanted, WAIT_S)])
 
 
 def test_a_group_survives_the_death_of_its_coordinator(tmp_path: Path, catalog_url: str) -> None:
+    """A member commits after the death of each broker.
+
+    It does so before the next one dies: a librdkafka that finds all of them gone begins with its
+    first addresses again, and may then stay without a coordinator (once in 300 runs).
+    """
     with running(tmp_path, catalog_url) as brokers:
         bootstrap = addresses(brokers)
         create(bootstrap, "t")
@@ -257,14 +259,13 @@ def test_a_group_survives_the_death_of_its_coordinator(tmp_path: Path, catalog_u
         member = context.Process(target=stay_a_member, args=(bootstrap, there), daemon=True)
         member.start()
         try:
-            assert here.poll(WAIT_S)
-            assert here.recv() == "joined"
-            for victim in brokers:
-                victim.kill()
-                victim.start()
-            here.send("go on")
-            assert here.poll(2 * WAIT_S)
-            assert here.recv() == [8] * PARTITIONS
+            for offset, victim in enumerate((None, *brokers), 7):
+                if victim is not None:
+                    victim.kill()
+                    victim.start()
+                here.send(offset)
+                assert here.poll(2 * WAIT_S)
+                assert here.recv() == [offset] * PARTITIONS
         finally:
             member.kill()
             member.join()
