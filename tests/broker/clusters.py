@@ -48,7 +48,7 @@ class TwoWorkers(Workers):
         assert self.process is not None
         for port in self.ports.values():
             took_s += wait_until_answering(port, self.process, self.log_file)
-        _wait_until_known(self.count, self)
+        wait_until_known(self.count, self.port)
         return took_s
 
 
@@ -72,7 +72,7 @@ class ThreeBrokers(OdradekProcess):
                 self.others.append(ForkedOdradek(self.directory / str(node_id), own))
         took_s = super().start()
         took_s += sum(one.start() for one in self.others)
-        _wait_until_known(1 + len(self.others), self)
+        wait_until_known(1 + len(self.others), self.port)
         return took_s
 
     def stop(self) -> None:
@@ -104,10 +104,10 @@ class ThreeSharingBrokers(ThreeBrokers):
         return super().start()
 
 
-def _wait_until_known(count: int, first: OdradekProcess) -> None:
-    """Wait until the first of some brokers lists them all."""
-    with Peer(first.port) as peer:
+def wait_until_known(count: int, port: int) -> None:
+    """Wait until the broker at a port lists as many brokers."""
+    with Peer(port) as peer:
         wait_until(
             lambda: len(peer.ask(MetadataRequest(topics=[]), 12).brokers) == count,
-            "the first broker knows the others",
+            f"the broker at {port} knows the others",
         )

@@ -18,6 +18,7 @@ from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from tests.broker.clusters import wait_until_known
 from tests.broker.workers import Workers, workers
 from tests.cli.commands import Commands
 from tests.support.waiting import wait_until
@@ -86,6 +87,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     """Three workers, each a broker."""
     made = workers(tmp_path_factory.mktemp("workers") / "data", 3)
     made.start()
+    for port in made.ports.values():
+        wait_until_known(3, port)
     yield made
     made.stop()
 
