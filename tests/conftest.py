@@ -153,6 +153,7 @@ def few_open_files() -> Iterator[None]:
         # Kernels that a test loads freeze all objects of the process, other tests' garbage too.
         gc.unfreeze()
         gc.collect()
+        gc.freeze()
         assert len(list(folder.iterdir())) <= OPEN_FILES_MAX
 
 
