@@ -47,7 +47,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 
 def fill(broker: Workers) -> None:
-    settings = {"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "batch.num.messages": 1}
+    settings = {
+        "bootstrap.servers": broker.bootstrap, "linger.ms": 0, "batch.num.messages": 1,
+        "enable.idempotence": True,  # a batch that is sent again stays in its place
+    }  # fmt: skip
     producer = Producer(settings)
     for at in range(200):
         producer.produce("prices", f"value {at}", f"k{at % KEYS}", partition=at % PARTITIONS)

@@ -55,7 +55,7 @@ class Service(ForkedOdradek):
         """Write records in batches of their own."""
         settings = {
             "bootstrap.servers": self.bootstrap, "linger.ms": 0, "batch.num.messages": 1,
-            "log_level": 0,
+            "enable.idempotence": True, "log_level": 0,
         }  # fmt: skip
         producer = Producer(settings)
         for key, value in records:
