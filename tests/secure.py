@@ -107,15 +107,18 @@ def look_for_holes(_: Sequence[str], cache: dict[str, str]) -> Verdict:
         for one in found
         for hole in one.get("vulns", ())
     ]
+    lines = list(holes)
     unknown = sum("skip_reason" in one for one in found)
     if unknown or not found:
-        cache["pip-audit in vain"] = now
         what = f"{unknown} of {len(found)} packages" if found else "all of it"
-        line = f"{what} could not be looked up: is there a network?"
-        return Verdict("pip-audit", False if holes else None, [*holes, line])
-    if not holes:
-        cache["pip-audit"] = today
-    return Verdict("pip-audit", not holes, holes)
+        lines.append(f"{what} could not be looked up: is there a network?")
+    if holes:  # nothing is kept: they are looked up and reported each time
+        return Verdict("pip-audit", False, lines)
+    if lines:
+        cache["pip-audit in vain"] = now
+        return Verdict("pip-audit", None, lines)
+    cache["pip-audit"] = today
+    return Verdict("pip-audit", True, ())
 
 
 def _audit() -> str:

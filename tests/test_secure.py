@@ -33,6 +33,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 WELL: dict[str, Any] = {"name": "a", "version": "1", "vulns": []}
+UNKNOWN: dict[str, Any] = {"name": "c", "skip_reason": "no answer"}
 HOLE: dict[str, Any] = {
     "name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}],
 }  # fmt: skip
@@ -91,10 +92,14 @@ def test_a_guessed_password_is_found_in_the_product_alone(
     assert "broker/it.py:1: Secret Keyword" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("others", [[WELL], [WELL, UNKNOWN]])
 def test_a_package_with_a_hole_is_found(
-    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    repository: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    others: list[dict[str, Any]],
 ) -> None:
-    told = json.dumps({"dependencies": [WELL, HOLE]})
+    told = json.dumps({"dependencies": [*others, HOLE]})
     monkeypatch.setattr(secure, "_audit", lambda: told)
     for _ in range(2):
         assert secure.main([]) == 1
@@ -102,7 +107,7 @@ def test_a_package_with_a_hole_is_found(
 
 
 @pytest.mark.parametrize(
-    "told", ["", json.dumps({"dependencies": [WELL, {"name": "c", "skip_reason": "no answer"}]})]
+    "told", ["", json.dumps({"dependencies": [WELL, UNKNOWN]})]
 )
 def test_a_failed_lookup_is_reported_and_fails_when_asked_to(
     repository: Path,
