@@ -101,10 +101,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         scope = scopes[item.path]
         ranks[scope] = min(rank, ranks.get(scope, rank))
 
-    def order(item: pytest.Item) -> tuple[int, bool, str, int]:
+    def order(item: pytest.Item) -> tuple[int, int, int]:
         scope = scopes[item.path]
-        is_shared = scope in SIGNS
-        return ranks[scope], not is_shared, scope if is_shared else "", -counts[item.path]
+        place = SIGNS.index(scope) if scope in SIGNS else len(SIGNS)
+        return ranks[scope], place, -counts[item.path]
 
     items.sort(key=order)
     if kafka_libs() is None:
@@ -150,7 +150,7 @@ def few_open_files() -> Iterator[None]:
     yield
     folder = Path("/proc/self/fd")
     if folder.exists() and len(list(folder.iterdir())) > OPEN_FILES_MAX:
-        # Kernels that a test loads freeze all objects of the process, other tests' garbage too.
+        # What was frozen meanwhile may be garbage of other tests, too.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -186,11 +186,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OdradekProcess]
 
 
 @pytest.fixture(scope="module")
-def registry(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> RunningRegistry:
+def registry(request: pytest.FixtureRequest) -> RunningRegistry:
     """One schema registry for all tests, each of which has subjects of its own."""
-    return REGISTRY.start(request.path, lambda: tmp_path_factory.mktemp("registry"))
+    return REGISTRY.start(request)
 
 
 @pytest.fixture(scope="module")
@@ -203,24 +201,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
 
 
 @pytest.fixture(scope="module")
-def beside_kafka(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> BesideKafka:
+def beside_kafka(request: pytest.FixtureRequest) -> BesideKafka:
     """Odradek and Apache Kafka for all tests that have topics of their own at both."""
-    return BESIDE_KAFKA.start(request.path, lambda: tmp_path_factory.mktemp("beside"))
+    return BESIDE_KAFKA.start(request)
 
 
 @pytest.fixture(scope="module")
 def java_of_spark(request: pytest.FixtureRequest) -> None:
     """End the Java process of Spark when the tests that share it have ended."""
-    JAVA_OF_SPARK.start(request.path, Path)
+    JAVA_OF_SPARK.start(request)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """End what the next test does not share, once the fixtures of this one have ended."""
     scope = "" if nextitem is None else _scope(str(nextitem.path))
-    for shared in (BESIDE_KAFKA, REGISTRY, JAVA_OF_SPARK):
+    for shared in SHARED:
         if shared.sign != scope:
             shared.end()
 
@@ -259,7 +255,8 @@ BESIDE_KAFKA = Shared("BesideKafka|append_peers|test_core_against_kafka", _run_b
 REGISTRY = Shared("RunningRegistry", _run_registry)
 # The fixture `spark` in pipeline/conftest.py uses it.
 JAVA_OF_SPARK = Shared(r"SparkSession|pipeline\.both", _end_java_of_spark)
-SIGNS = tuple(shared.sign for shared in (JAVA_OF_SPARK, BESIDE_KAFKA, REGISTRY))
+SHARED = (JAVA_OF_SPARK, BESIDE_KAFKA, REGISTRY)
+SIGNS = [shared.sign for shared in SHARED]
 
 
 def starting(kind: Callable[..., B], directory: Path, *signs: str) -> Iterator[Callable[..., B]]:

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 
@@ -29,12 +31,14 @@ class Shared(Generic[T]):
         self._run = run
         self._open: tuple[ExitStack, T] | None = None
 
-    def start(self, file: Path, make_folder: Callable[[], Path]) -> T:
-        """Return what runs, for a test of a file; start it unless it does."""
-        assert is_in(self.sign, file), f"{file} shares a process, and needs {self.sign} in it"
+    def start(self, request: pytest.FixtureRequest) -> T:
+        """Return what runs, for the test of a request; start it unless it does."""
+        file, sign = request.path, self.sign
+        assert is_in(sign, file), f"{file} shares a process, and needs {sign} in it"
         if self._open is None:
+            folder = request.getfixturevalue("tmp_path_factory").mktemp("shared")
             stack = ExitStack()
-            self._open = stack, stack.enter_context(self._run(make_folder()))
+            self._open = stack, stack.enter_context(self._run(folder))
         return self._open[1]
 
     def end(self) -> None:
