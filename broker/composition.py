@@ -254,7 +254,7 @@ class Broker:
         await self._cluster.load(metadata)
         await self.security.create_users()
         # Not before now: a stop half-way must not leave the mark of a clean stop.
-        self.stopping.callback(lambda: close_directories(self.directories))
+        self.stopping.push_async_callback(lambda: close_directories(self.directories))
         self.stopping.push_async_callback(self.group_commit.close)
         self.stopping.push_async_callback(self.changes.close)
         self.moves = Moves(self.fs, self.partitions, self.group_commit, self.changes, now_ms)

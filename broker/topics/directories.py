@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -42,12 +43,16 @@ def open_directories(
     return opened, refused
 
 
-def close_directories(directories: Sequence[LogDirectory]) -> None:
-    """Close all log directories, even after an error; raises the last StorageError."""
+async def close_directories(directories: Sequence[LogDirectory]) -> None:
+    """Close all log directories, even after an error; raises the last StorageError.
+
+    That takes seconds with thousands of logs. In a thread, so that the loop extends the session
+    meanwhile: else other brokers would open logs that are not closed yet.
+    """
     failure: StorageError | None = None
     for directory in directories:
         try:
-            directory.close()
+            await asyncio.to_thread(directory.close)
         except StorageError as error:
             failure = error
     if failure is not None:

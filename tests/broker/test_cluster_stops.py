@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.storage.directory import CLEAN_MARKER, LogDirectory
 from tests.broker.live import create, on_uvloop, until
 from tests.broker.test_cluster import QUICK, create_at, member, silent
+from tests.support.waiting import wait_until
 
 
 @on_uvloop
@@ -26,6 +28,27 @@ async def test_a_broker_that_stops_follows_no_more_and_keeps_its_session(tmp_pat
         await until(lambda: membership._extended_at > extended_at)
         assert stopping.topics.get("t") is None
         assert len(other.brokers) == 2
+
+
+@on_uvloop
+async def test_the_session_is_extended_while_logs_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of logs take seconds, and others must not open one that is not closed yet."""
+    async with member(tmp_path, f"sqlite://{tmp_path / 'c.db'}", 1, QUICK) as stopping:
+        membership = stopping.membership
+        assert membership is not None
+        await create(stopping, "t", 4)
+        close = LogDirectory.close
+
+        def slowly(directory: LogDirectory) -> None:
+            extended_at = membership._extended_at
+            wait_until(lambda: membership._extended_at > extended_at)
+            close(directory)
+
+        monkeypatch.setattr(LogDirectory, "close", slowly)
+        await stopping.stop()
+    assert (tmp_path / "1" / "data" / CLEAN_MARKER).exists()
 
 
 @on_uvloop
