@@ -1,6 +1,6 @@
 # Each target sets up its requirements in .venv; `make clean` removes everything.
 
-PYTHON ?= python3
+PYTHON ?= $(shell packaging/choose-python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

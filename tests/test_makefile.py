@@ -56,6 +56,23 @@ def phony() -> list[str]:
     return re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[0].split()
 
 
+@pytest.mark.parametrize("is_optimized", [True, False])
+@pytest.mark.parametrize("is_usable", [True, False])
+def test_the_systems_python_takes_the_place_of_a_slow_one(
+    tmp_path: Path, is_optimized: bool, is_usable: bool
+) -> None:
+    for name, is_good in (("python3", is_optimized), ("system", is_usable)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {int(not is_good)}\n")
+        (tmp_path / name).chmod(0o755)
+    system = str(tmp_path / "system")
+    chosen = subprocess.run(
+        [ROOT / "packaging/choose-python.sh", system],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    assert chosen == (system if is_usable and not is_optimized else "python3")
+
+
 def test_the_rules_are_those_that_make_knows() -> None:
     assert set(phony()) <= set(rules())
     for target in phony():
