@@ -21,11 +21,13 @@ from odradek.storage.segment import Segment
 logger = logging.getLogger(__name__)
 
 # A segment of this size has an object of its own; smaller ones share one of about this size.
-_PACK_BYTES = 16 << 20
+PACK_BYTES = 16 << 20
 # A segment that is larger is sealed.
 SEGMENT_BYTES_MAX = OBJECT_BYTES_MAX
-# An active segment is uploaded again as a whole. If it has this size and has grown by less than a
-# quarter since, it is sealed. Smaller ones would be too many.
+# An active segment is uploaded again as a whole. It is sealed instead if it has grown by much, or
+# if it has some size and has grown by less than a quarter. Smaller ones would be too many: each
+# merge of segments uploads them once more.
+_GROWTH_BYTES = 1 << 20
 _AGAIN_BYTES, _GROWTH_MIN = 256 << 10, 4
 
 
@@ -207,9 +209,10 @@ def adopt_all(
 
 def is_due_to_seal(size_bytes: int, open_bytes: int) -> bool:
     """Return whether an active segment, of which `open_bytes` are stored, is to be sealed."""
-    if open_bytes >= _AGAIN_BYTES:
-        return (size_bytes - open_bytes) * _GROWTH_MIN < open_bytes
-    return size_bytes >= _PACK_BYTES
+    growth_bytes = size_bytes - open_bytes
+    return growth_bytes >= _GROWTH_BYTES or (
+        open_bytes >= _AGAIN_BYTES and growth_bytes * _GROWTH_MIN < open_bytes
+    )
 
 
 def grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:
@@ -218,12 +221,12 @@ def grouped(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:
     size_bytes = 0
     for part in parts:
         size = part.segment.size_bytes
-        if size >= _PACK_BYTES:
+        if size >= PACK_BYTES:
             yield [part]
             continue
         group.append(part)
         size_bytes += size
-        if size_bytes >= _PACK_BYTES:
+        if size_bytes >= PACK_BYTES:
             yield group
             group, size_bytes = [], 0
     if group:
