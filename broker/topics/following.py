@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.metadata.members import Leader
@@ -28,6 +28,9 @@ from odradek.storage.log import Log
 logger = logging.getLogger(__name__)
 
 _TOPICS_A_TURN = 16
+# Thousands of shared logs take seconds to open: some are served while others are opened. Each
+# portion reads the WAL, so there are few.
+_OPENED_AT_ONCE, _PORTIONS_MAX = 1_000, 8
 
 
 class FollowingTopics(LiveTopics):
@@ -87,9 +90,16 @@ class FollowingTopics(LiveTopics):
     async def restore(self) -> None:
         """Lead again the partitions that this broker has given up, and that it still leads."""
         self._has_resigned = False
-        await self._open_shared({topic.record: topic.config for topic in self})
-        for topic in self:
-            record = topic.record
+        topics = sorted(self, key=lambda one: one.name not in INTERNAL)
+        for some in _portions([one.record for one in topics], self._led_count):
+            await self._open_shared({one: self._by_id[one.topic_id].config for one in some})
+            await self._restore(some)
+            if self._has_resigned:
+                return
+
+    async def _restore(self, records: Sequence[TopicRecord]) -> None:
+        for record in records:
+            topic = self._by_id[record.topic_id]
             wanted = [
                 Wanted(record, one.partition, topic.config, is_made=record.is_made(one.partition))
                 for one in topic.partitions
@@ -161,15 +171,25 @@ class FollowingTopics(LiveTopics):
             known = self._by_id.get(topic_id)
             if known is not None:
                 await self._lose(known)
+        for some in _portions(present, self._led_count):
+            await self._take_over(some, configs)
+        for owner, overrides in paced(configs.items()):
+            topic = self.get(owner.name) if owner.type is ResourceType.TOPIC else None
+            if topic is not None and dict(topic.overrides) != dict(overrides):
+                self._reconfigure(topic, overrides, self._resolve(topic.name, overrides))
+
+    async def _take_over(
+        self, records: Sequence[TopicRecord], configs: Mapping[Resource, Mapping[str, str]]
+    ) -> None:
         await self._open_shared(
             {
                 one: self._by_id[one.topic_id].config
                 if one.topic_id in self._by_id
                 else self._resolve(one.name, configs.get(_owner(one), {}))
-                for one in present
+                for one in records
             }
         )
-        for at, record in enumerate(present):
+        for at, record in enumerate(records):
             if at % _TOPICS_A_TURN == 0:
                 await asyncio.sleep(0)  # there may be thousands: others take turns
             known = self._by_id.get(record.topic_id)
@@ -177,10 +197,13 @@ class FollowingTopics(LiveTopics):
                 await self._gain(record, configs.get(_owner(record), {}))
             else:
                 await self._update(known, record)
-        for owner, overrides in paced(configs.items()):
-            topic = self.get(owner.name) if owner.type is ResourceType.TOPIC else None
-            if topic is not None and dict(topic.overrides) != dict(overrides):
-                self._reconfigure(topic, overrides, self._resolve(topic.name, overrides))
+
+    def _led_count(self, record: TopicRecord) -> int:
+        """Return the number of shared partitions of a topic that this broker leads."""
+        return sum(
+            leader.is_shared and self._leads(record, number)
+            for number, leader in enumerate(record.leaders)
+        )
 
     async def _open_shared(self, records: Mapping[TopicRecord, TopicConfig]) -> None:
         """Open the shared partitions of this broker together: each look at the WAL reads it all.
@@ -271,6 +294,22 @@ class FollowingTopics(LiveTopics):
             logger.error("settings stored by another broker do not fit topic=%s: %s", name, error)
             storage = overrides.get(STORAGE, LOCAL)
             return replace(self._configs.of_topic({}).config, odradek_storage=storage)
+
+
+def _portions(
+    records: Sequence[TopicRecord], opened: Callable[[TopicRecord], int]
+) -> Iterator[Sequence[TopicRecord]]:
+    """Yield topics in portions of which so many logs are opened together, or somewhat more."""
+    counts = [opened(one) for one in records]
+    wanted = max(_OPENED_AT_ONCE, sum(counts) // _PORTIONS_MAX)
+    begin = total = 0
+    for at, count in enumerate(counts):
+        total += count
+        if total >= wanted:
+            yield records[begin : at + 1]
+            begin, total = at + 1, 0
+    if begin < len(records):
+        yield records[begin:]
 
 
 def _owner(record: TopicRecord) -> Resource:

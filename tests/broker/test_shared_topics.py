@@ -19,6 +19,7 @@ from odradek.broker.metadata.statements import Connection
 from odradek.broker.shared import logs, reading_back
 from odradek.broker.shared.building import Builder
 from odradek.broker.shared.reading_back import ReadBack
+from odradek.broker.topics import following
 from odradek.broker.topics.names import CONSUMER_OFFSETS
 from odradek.broker.wal.entries import Entry
 from odradek.broker.wal.wal import WalFailure, WalLost
@@ -342,6 +343,33 @@ async def test_a_silent_broker_loses_its_partitions_and_gets_its_share_back(
         assert not two.problems()
         for log in two.topics.get("t").logs:  # type: ignore[union-attr]
             assert len(await values(two, log.partition)) == 1
+
+
+@on_uvloop
+async def test_some_topics_are_served_while_others_are_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of logs the last ones take a while."""
+    url = f"sqlite://{tmp_path / 'catalog.db'}"
+    names = [f"t-{number}" for number in range(4)]
+    served: list[int] = []
+
+    async def read_back(*arguments: Any) -> ReadBack:
+        topics = [topic for topic in one.topics if topic.name in names]
+        served.append(sum(len(topic.logs) == 2 for topic in topics))
+        return await reading_back.read_back(*arguments)
+
+    monkeypatch.setattr(following, "_OPENED_AT_ONCE", 1)
+    async with cluster(tmp_path, url, 2, dict(QUICK)) as (one, two):
+        for name in names:
+            await create(one, name, 2)
+            await known_everywhere([two], name)
+        monkeypatch.setattr(logs, "read_back", read_back)
+        async with silent(two):
+            await until(
+                lambda: all(len(one.topics.get(name).logs) == 2 for name in names)  # type: ignore[union-attr]
+            )
+            assert {1, 2, 3} <= set(served)
 
 
 @on_uvloop
