@@ -21,7 +21,7 @@ from typing import Any
 from bench.asking import Connection
 from bench.hurry_client import committed, fetch, latest, metadata, produce
 from bench.processes import ROOT, OdradekProcess
-from bench.watch import cpu_s
+from bench.watch import cpu_s, wait_until_idle
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.create_topics import (
     CreatableTopic,
@@ -78,6 +78,7 @@ def _cost_us(broker: OdradekProcess, frame: bytes, count: int) -> float:
     with Connection(broker.port) as connection:
         for _ in range(_WARM_UP):
             connection.answer(frame)
+        wait_until_idle(broker)  # the first requests cause work that is done once
         before_s = cpu_s(broker)
         for _ in range(count):
             connection.answer(frame)

@@ -26,6 +26,10 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "test_a_curve_has_a_point_for_each_size": [],
         "test_kafka_answers_as_well": [],
     },
+    "bench/test_scale.py": {
+        "test_a_catalog_asks_for_the_computed_time": [],
+        "test_a_broker_stores_as_computed": [],
+    },
     "bench/test_shared.py": {
         "test_a_question_about_shared_topics_is_answered": ["small"],
         "test_shared_topics_work_with_the_delays_of_a_cloud": [],

@@ -1,6 +1,6 @@
 """Costs of a catalog with many partitions and brokers, on a PostgreSQL that flushes to the disk.
 
-    python -m bench.catalog_scale [--partitions 10000 100000 1000000] [--brokers 100] [--of 10]
+    python -m bench.scale.million [--partitions 10000 100000 1000000] [--brokers 100] [--of 10]
 
 Each line is a catalog of that many shared partitions, `--of` a topic, led by so many brokers. The
 rows of topics, partitions and sessions are written by SQL; then the store of a broker does its
