@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -367,13 +368,17 @@ def test_trouble_that_a_broker_lives_with(
 
 
 def fill(broker: OdradekProcess, end: Callable[[], None]) -> Path:
-    """Write batches of one record, end the broker, and return the file that has them."""
+    """Write batches of one record, end the broker, and return the file that has the first one.
+
+    With log.roll.ms they are in several segments, however quickly they are written.
+    """
     from confluent_kafka import Producer
 
     broker.start()
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    now_ms = int(time.time() * 1_000)
     for number in range(20):
-        producer.produce("orders", b"v%d" % number, key=b"k")
+        producer.produce("orders", b"v%d" % number, key=b"k", timestamp=now_ms + 100 * number)
         producer.flush()
     end()
     return broker.data / "orders-0" / f"{0:020}.log"
