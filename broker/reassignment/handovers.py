@@ -72,10 +72,11 @@ class Handovers:
         # Called when this broker has noted targets: it may be one itself.
         self.on_assigned: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def look(self) -> None:
         """Begin to hand over the partitions that have another broker as their target."""
-        if self._task is None and self._due():
+        if self._task is None and not self._is_closed and self._due():
             self._task = start_task("hand over partitions", self._run())
 
     async def hand_over_all(self, must_stop: Callable[[], bool]) -> None:
@@ -130,7 +131,8 @@ class Handovers:
         self.on_assigned()
 
     async def close(self) -> None:
-        """Stop; a chunk that has begun is finished."""
+        """Stop for good; a chunk that has begun is finished."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

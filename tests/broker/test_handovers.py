@@ -75,6 +75,20 @@ def partition(broker: Broker) -> Partition:
     return topic.partitions[0]
 
 
+@on_uvloop
+async def test_a_broker_that_stops_begins_no_handover(tmp_path: Path, catalog_url: str) -> None:
+    """Its connections to the catalog close next."""
+    async with two_workers(tmp_path, catalog_url) as (first, second):
+        topic = await create(first, "t", 1)
+        await until(lambda: second.topics.get("t") is not None)
+        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        assert old.handovers is not None
+        await old.handovers.close()
+        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
+        assert isinstance(partition(old), Log)
+        assert old.handovers._task is None
+
+
 @pytest.mark.parametrize("failure", [None, refuse, lose_answer])
 @on_uvloop
 async def test_one_broker_has_the_log_whatever_the_catalog_answers(
