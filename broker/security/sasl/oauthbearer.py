@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from odradek.broker.security.composition import Security
 
 _END = "\x01"
-# Possessive, as NAME is.
+# Possessive, as NAME is, with nothing after it (see scram_messages.py): the last byte is apart.
 _PAIR = r"[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01"
-_FIRST = re.compile(rf"n,(?:a=(?P<asked_for>{NAME}))?,(?P<pairs>\x01(?:{_PAIR})*+)\x01")
+_FIRST = re.compile(rf"n,(?:a=(?P<asked_for>{NAME}))?,(?P<pairs>\x01(?:{_PAIR})*+)")
 _AUTH_IS = f"{_END}auth="
 _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 _REFUSAL = '{"status":"invalid_token"}'
@@ -45,8 +45,9 @@ def read_first(message: bytes) -> ClientFirst:
 
     As OAuthBearerClientInitialResponse; extensions are checked for syntax and then ignored.
     """
-    found = _FIRST.fullmatch(message.decode("utf-8", "replace"))
-    if found is None:
+    text = message.decode("utf-8", "replace")
+    found = _FIRST.fullmatch(text.removesuffix(_END))
+    if found is None or not text.endswith(_END):
         raise AuthenticationFailed(reason="not a first message of OAUTHBEARER")
     # The last value counts, as in Kafka's map.
     _, _, rest = found["pairs"].rpartition(_AUTH_IS)

@@ -36,11 +36,13 @@ _SERVER_FIRST = re.compile(
     rf"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,9}})"
     rf"(?:{_EXTENSION})*+"
 )
-_CLIENT_FINAL = re.compile(
-    # The proof looks like another extension, and is the last one.
-    rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE})(?:{_EXTENSION}(?=,))*+)"
-    rf",p=(?P<proof>{_BASE64})"
+# Without the proof, which looks like another extension and is the last one. Up to Python 3.11.4 a
+# possessive group may lose its place when an alternative of it has matched in part: where one is
+# repeated here, nothing follows it.
+_UNPROVEN = re.compile(
+    rf"c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE})(?:{_EXTENSION})*+"
 )
+_PROOF = re.compile(_BASE64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,12 @@ def read_client_first(message: bytes) -> ClientFirst | None:
 
 def read_client_final(message: bytes) -> ClientFinal | None:
     """Read the client's last message; return None when it is malformed."""
-    match = _match(_CLIENT_FINAL, message)
-    if match is None:
+    unproven, separator, proof = message.rpartition(b",p=")
+    match, proven = _match(_UNPROVEN, unproven), _match(_PROOF, proof)
+    if not separator or match is None or proven is None:
         return None
-    binding, proof = (base64.b64decode(match[name]) for name in ("binding", "proof"))
-    return ClientFinal(match["unproven"], binding, match["nonce"], proof)
+    binding = base64.b64decode(match["binding"])
+    return ClientFinal(match[0], binding, match["nonce"], base64.b64decode(proof))
 
 
 def read_server_first(message: bytes) -> ServerFirst | None:
