@@ -1,11 +1,11 @@
 """The scale of a large cluster on paper, from prices that are measured here: docs/scale.md.
 
-python -m bench.scale                          the tables, from prices.json
-python -m bench.scale prices                   measures the prices, saves them, and holds the
-                                               model against 2 and 5 brokers at work
-python -m bench.scale storing                  holds the model of the storing against a broker
+    python -m bench.scale                          the tables, from prices.json
+    python -m bench.scale prices                   measures the prices, saves them, and holds the
+                                                   model against 2 and 5 brokers at work
+    python -m bench.scale storing                  holds the model of the storing against a broker
     python -m bench.scale.million                  a catalog of a million partitions
-python -m bench.scale partitions [N ...]       three brokers with so many partitions
+    python -m bench.scale partitions [N ...]       three brokers with so many partitions
 """
 
 from __future__ import annotations

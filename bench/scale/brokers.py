@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 from dataclasses import dataclass
 
 from bench.processes import OdradekProcess
 from bench.scale.storing import Storing, play
 from bench.shared.loads import RECORD_BYTES, Load
-from bench.shared.stage import running
+from bench.shared.stage import metrics_of, running
 from odradek.broker.shared.tails import StoringLimits
 
 TOPIC = "even"
@@ -52,8 +51,7 @@ def compare(partitions: int, records_s: int, checkpoint_bytes: int) -> tuple[Sto
 
 
 def _sums(broker: OdradekProcess) -> tuple[float, float]:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
-        text: str = answer.read().decode()
+    text = metrics_of(broker)
     objects, uploaded = _OBJECTS.search(text), _BYTES.search(text)
     assert objects is not None and uploaded is not None
     return float(objects[1]), float(uploaded[1])

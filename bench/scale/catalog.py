@@ -19,13 +19,12 @@ from pathlib import Path
 
 import psycopg
 
-from bench.scale.million import fill
+from bench.scale.million import fill, open_store
 from bench.scale.model import Broker, Operation, Price, Prices, Rates
 from bench.servers.postgresql import Postgresql
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.garbage_rows import due_garbage, forget_garbage
-from odradek.broker.catalog.opening import open_catalog
 from odradek.broker.catalog.segment_rows import Leadership, SegmentRow, add_segments
 from odradek.broker.catalog.sessions import open_session, renew_session
 from odradek.broker.catalog.wal_rows import NewRow, commit_entries
@@ -262,7 +261,7 @@ def _new_catalog(server: Postgresql) -> str:
 
 
 async def _prepare(url: str) -> None:
-    store, _ = await open_catalog(url, lambda: "a-cluster", lambda: uuid.uuid4().hex)
+    store = await open_store(url)
     await store.close()
 
 

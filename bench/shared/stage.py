@@ -57,14 +57,14 @@ class Stage:
     def puts(self) -> int:
         """Return how many PUTs the brokers have sent."""
         return sum(
-            int(float(count)) for one in self.brokers for count in _PUTS.findall(_metrics(one))
+            int(float(count)) for one in self.brokers for count in _PUTS.findall(metrics_of(one))
         )
 
     def settle(self, size_bytes: float) -> None:
         """Wait until the bucket has all records but for less than so many bytes."""
 
         def is_stored() -> bool:
-            found = [_UNSTORED.search(_metrics(one)) for one in self.brokers]
+            found = [_UNSTORED.search(metrics_of(one)) for one in self.brokers]
             return sum(float(one[1]) for one in found if one) < size_bytes
 
         wait_for(is_stored, "the segments are stored")
@@ -82,7 +82,8 @@ def _leads(admin: AdminClient, topic: str) -> bool:
     return bool(found.partitions) and all(one.leader >= 0 for one in found.partitions.values())
 
 
-def _metrics(broker: OdradekProcess) -> str:
+def metrics_of(broker: OdradekProcess) -> str:
+    """Return the metrics of a broker as text."""
     with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
         text: str = answer.read().decode()
         return text
