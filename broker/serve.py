@@ -122,11 +122,12 @@ async def serve(
     stop_fd = None if role is None else role.stop_fd
     signals = Signals(partial(say, log_format=reports.log_format), stop_fd)
     broker = Broker(static, fs, SystemClock(), role)
+    tasks = [start_task("open no more", open_no_more(broker, signals))]
     with explaining():
         await broker.start()
     broker.loading.add_done_callback(lambda _: _collect_garbage_from_now_on())
     reports.ready(broker, role)
-    tasks = [
+    tasks += [
         start_task("give code back", asyncio.to_thread(give_code_back)),
         start_task("reload", _reload_when_asked(broker, read, signals, reports.service)),
     ]
@@ -144,6 +145,13 @@ async def serve(
         await broker.stop()
     except StorageError as error:
         raise StopError(f"not all was made durable, the next start recovers: {error}") from error
+
+
+async def open_no_more(broker: Broker, signals: Signals) -> None:
+    """Leave the logs that are not open yet to other brokers, once this one is to stop."""
+    await signals.stop.wait()
+    if broker.sharing is not None:
+        broker.sharing.logs.open_no_more()
 
 
 async def _beat(role: Role) -> None:

@@ -105,6 +105,7 @@ class Membership:
         self._extend(joined_at)
         self._tasks = [
             start_task("extend the session", self._heartbeats()),
+            start_task("replace silent brokers", self._replace_silent()),
             start_task("follow the catalog", self._follow_on()),
         ]
 
@@ -185,15 +186,26 @@ class Membership:
                 self._recovered()
                 self._extend(began)
                 self._resume_soon()
-                late_ms = 2 * self._config.broker_heartbeat_interval_ms
-                for member in await self._store.expel(self.lease_ms, late_ms):
-                    logger.warning("closed the session of broker=%d: it is silent", member.node_id)
             except SessionClosed as error:
                 self._trouble = str(error)
                 if self._is_stopping:
                     return  # others lead its partitions now
                 await self._changes.run(self._join_again)
                 self._resume_soon()
+            except MetadataError as error:
+                self._note(error)
+
+    async def _replace_silent(self) -> None:
+        """Close the sessions of silent brokers, beside the heartbeats: it may take long."""
+        interval_s = self._config.broker_heartbeat_interval_ms / _MS_PER_S
+        late_ms = 2 * self._config.broker_heartbeat_interval_ms
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                for member in await self._store.expel(self.lease_ms, late_ms):
+                    logger.warning("closed the session of broker=%d: it is silent", member.node_id)
+            except SessionClosed:
+                pass  # the next heartbeat finds it
             except MetadataError as error:
                 self._note(error)
 

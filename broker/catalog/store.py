@@ -56,8 +56,8 @@ T = TypeVar("T")
 class CatalogStore:
     """A MetadataStore in a shared database. The event loop owns it; threads wait.
 
-    Leases are extended, and the others' changes read, on a connection of their own: they must not
-    wait for a large change.
+    Leases are extended on a connection of their own: they must wait neither for a large change nor
+    for the news of one. News are read, and silent brokers replaced, on a third.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class CatalogStore:
     ) -> None:
         """`open_one` makes a connection; `new_id` makes an id that no change had before."""
         self.calls, self._open_one = Calls(), open_one
-        self._main, self._side = self.open_line("metadata"), self.open_line("session")
+        self._main, self._side = self.open_line("metadata"), self.open_line("news")
+        self._lease = self.open_line("session")
         self._engine, self._new_id = self._main.engine, new_id
         # Notes that are written with the next change: partitions that have got their files, and
         # deleted topics whose files are gone.
@@ -170,7 +171,7 @@ class CatalogStore:
             changes.check_past(connection, self.address, known)
             renew_session(connection, self._engine, epoch, lease_ms)
 
-        await self._side.touch(work)
+        await self._lease.touch(work)
 
     async def expel(self, lease_ms: int, late_ms: int) -> Sequence[Member]:
         """Close the sessions that are silent, by the length of a lease; return their brokers.
@@ -351,7 +352,7 @@ class CatalogStore:
 
     async def close(self) -> None:
         """Close the database."""
-        await asyncio.gather(self._main.close(), self._side.close())
+        await asyncio.gather(*(one.close() for one in (self._main, self._side, self._lease)))
 
     # --- parts -----------------------------------------------------------------------------
 

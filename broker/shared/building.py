@@ -19,7 +19,7 @@ from odradek.broker.wal.entries import DamagedEntry, Run
 from odradek.storage.cache_directory import CacheDirectory
 from odradek.storage.copying import append_copied
 from odradek.storage.epochs import FILE_NAME
-from odradek.storage.errors import BucketFailure, StorageError
+from odradek.storage.errors import BucketFailure, NotLeader, StorageError
 from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.objects.cached_files import CachedFiles
@@ -32,7 +32,7 @@ from odradek.storage.segment import LOG, SNAPSHOT, file_name
 logger = logging.getLogger(__name__)
 
 NOTHING = StoredLog(0, 0, ())
-Built = Log | BucketFailure
+Built = Log | StorageError
 
 
 class Builder:
@@ -40,6 +40,8 @@ class Builder:
 
     def __init__(self, store: ObjectStore, files: CachedFiles, home: CacheDirectory) -> None:
         self._store, self._files, self._home = store, files, home
+        # Set once the broker is to stop: the logs that are not begun by then are left to others.
+        self.is_stopping = False
 
     def begin(
         self, wanted: Sequence[Wanted], stored: Mapping[Partition, StoredLog], now_ms: int
@@ -50,6 +52,8 @@ class Builder:
         }
 
     def _try_begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Built:
+        if self.is_stopping:
+            return stops(wanted)
         try:
             return self._begin(wanted, stored, now_ms)
         except (StorageError, ObjectStoreError) as error:
@@ -137,6 +141,11 @@ def append_run(log: Log, batches: memoryview, now_ms: int) -> None:
             )
         batch = batches[position : position + header.size_bytes]
         append_copied(log, header, batch, now_ms)
+
+
+def stops(wanted: Wanted) -> NotLeader:
+    """Return the error of a partition that a broker which is to stop does not open any more."""
+    return NotLeader(f"{wanted.name} is left to another broker: this one stops")
 
 
 def _failure(name: str, error: Exception) -> BucketFailure:

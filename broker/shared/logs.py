@@ -24,7 +24,7 @@ from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
 from odradek.broker.shared.bucket import Bucket
-from odradek.broker.shared.building import NOTHING, Builder, Built
+from odradek.broker.shared.building import NOTHING, Builder, Built, stops
 from odradek.broker.shared.exchanging import CleanedUpload
 from odradek.broker.shared.reading_back import read_back
 from odradek.broker.shared.uploads import Uploads
@@ -99,6 +99,13 @@ class SharedLogs:
                 opened[at] = built
         return [one for one in opened if one is not None]
 
+    def open_no_more(self) -> None:
+        """Leave the logs that are not open yet to other brokers: this one is to stop.
+
+        There may be thousands, also of a portion that is being opened.
+        """
+        self._builder.is_stopping = True
+
     def committed(self) -> asyncio.Future[None]:
         """Return a future of the commit of all that was appended."""
         return self.wal.committed()
@@ -143,6 +150,8 @@ class SharedLogs:
         return None if log is None or log.is_closed else log
 
     async def _build(self, wanted: Sequence[Wanted]) -> list[Partition]:
+        if self._builder.is_stopping:
+            return [as_offline(one, stops(one)) for one in wanted]
         begun_s, wal = self._loop.time(), self.wal
         try:
             await self._discarding

@@ -171,6 +171,8 @@ class FollowingTopics(LiveTopics):
             known = self._by_id.get(topic_id)
             if known is not None:
                 await self._lose(known)
+            else:  # it was made and deleted between two looks
+                self._store.note_removed([topic_id])
         for some in _portions(present, self._led_count):
             await self._take_over(some, configs)
         for owner, overrides in paced(configs.items()):

@@ -88,6 +88,9 @@ class Partitions:
         self._idle: dict[Path, bytes | None] = {}
         for home in directories:
             self._look_into(home)
+        # Directories without an id that went with a deleted topic of the same name. They had no
+        # durable record of any topic, so that a new one hides no loss.
+        self._emptied: set[Path] = set()
         # Called with each log, loaded or new, before a request can find it.
         self.on_log: list[Callable[[Log], None]] = []
         # Lets logs that were copied from other hosts be those of partitions, given with their
@@ -292,9 +295,15 @@ class Partitions:
 
     async def delete_remains(self, record: TopicRecord, config: TopicConfig) -> None:
         """Delete all that is left of a topic: logs in use, and directories not loaded."""
-        numbers = range(record.partition_count)
-        left = [number for number in numbers if self._home_of(record, number) is not None]
-        await self.delete(await self.open([Wanted(record, one, config) for one in left]))
+        left = []
+        for number in range(record.partition_count):
+            home = self._home_of(record, number)
+            if home is not None:
+                left.append(Wanted(record, number, config))
+                path = home.path / left[-1].name
+                if path in self._idle and self._idle[path] is None:
+                    self._emptied.add(path)
+        await self.delete(await self.open(left))
 
     def log_of(self, record: TopicRecord, number: int) -> Log | None:
         """Return the log of a partition that is open here, None if there is none."""
@@ -321,7 +330,8 @@ class Partitions:
             # The partition may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
             raise DirectoryOffline(f"{wanted.name} may be in {path}, which is offline: {cause}")
-        if wanted.is_made:
+        is_emptied = any(other.path / wanted.name in self._emptied for other in self._directories)
+        if wanted.is_made and not is_emptied:
             raise DirectoryOffline(
                 f"the directory of {wanted.name} is gone: bring it back and start again, or "
                 "start with odradek.create.missing.partitions=true, which creates it again, empty"

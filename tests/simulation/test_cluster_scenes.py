@@ -366,7 +366,7 @@ def test_a_change_that_cannot_follow_the_others_is_refused_with_the_reason(
         membership = two._cluster._membership
         assert membership is not None
         # It decides by old metadata, then loses the catalog before it can follow.
-        membership._tasks[1].cancel()
+        membership._tasks[-1].cancel()
         await at(first, world, one.topics.create([NewTopic("t")]))
 
         async def away() -> None:

@@ -1,18 +1,16 @@
-"""Shared topics through troubles that seeds draw.
+"""The short form of tests/fuzz/test_clusters.py with shared topics.
 
 A failure is had again by its seed: pytest -k "test_shared_topics_keep_their_promises and 7".
 """
 
 from __future__ import annotations
 
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.fuzz.seeds import FIRST_SEED, SHARED
 from tests.simulation.cluster.run import Survey
 from tests.simulation.mistakes import segments, shared
 from tests.simulation.mistakes.finding import Mistake, find_mistake, name_of
@@ -22,8 +20,6 @@ pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 SEEDS = range(6)
 _PLAYED_TWICE = 5  # a short one, and the last one of `make test`
-# The long form runs in so many parts.
-_GROUPS = 20
 # A mistake is found within so many seeds, most of them by the first ones.
 _TRIES = 30
 
@@ -41,20 +37,6 @@ def test_shared_topics_keep_their_promises(seed: int) -> None:
     assert not survey.problems, "\n".join([f"seed={seed}", *survey.problems])
     assert survey.counts["acknowledged"]
     assert survey.counts["read"]
-
-
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("group", range(_GROUPS))
-def test_many_histories_keep_their_promises(group: int, tmp_path: Path) -> None:
-    """It is the long form: FUZZ_SHARED histories from the seed FUZZ_SEED on."""
-    seeds = range(FIRST_SEED + group, FIRST_SEED + SHARED, _GROUPS)
-    for count, seed in enumerate(seeds):
-        path = tmp_path / str(seed)
-        path.mkdir()
-        problems = run(seed, path).problems
-        assert not problems, "\n".join([f"seed={seed}, after {count} histories", *problems])
-        shutil.rmtree(path)
-    print(f"histories={len(seeds)}")
 
 
 def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
@@ -75,20 +57,20 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
     ("mistake", "problem", "first"),
     [
         (shared.acknowledge_early, "lost: ", 7),
-        (shared.commit_without_session, "fence: ", 3),
+        (shared.commit_without_session, "fence: ", 8),
         (shared.forget_producers, "twice: |order: ", 7),
         (shared.show_the_end, "unstable: ", 7),
         (shared.delete_what_is_named, "garbage: ", 0),
-        (shared.forget_handovers, "leaders: |fence: |stuck: ", 1),
+        (shared.forget_handovers, "leaders: |fence: |stuck: ", 3),
         (shared.forget_small_entries, "lost: |fence: ", 2),
         (segments.misplace_packed_segments, "lost: |stuck: ", 7),
         (segments.upload_no_aborted_index, "aborted: ", 1),
-        (segments.clean_open_transactions, "latest: |atomic: |lost: ", 0),
-        (segments.write_old_snapshots, "refused: |twice: |order: ", 0),
+        (segments.clean_open_transactions, "latest: |atomic: |lost: |unstable: ", 54),
+        (segments.write_old_snapshots, "refused: |twice: |order: ", 1),
         (segments.store_in_any_epoch, "back: |lost: |fence: |refused: ", 15),
-        (segments.exchange_in_memory_alone, "back: ", 0),
+        (segments.exchange_in_memory_alone, "back: ", 1),
         (segments.forget_log_starts, "start: ", 0),
-        (segments.trim_early, "lost: ", 0),
+        (segments.trim_early, "lost: ", 3),
     ],
     ids=name_of,
 )

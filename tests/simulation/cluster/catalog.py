@@ -33,7 +33,7 @@ State = tuple[int, dict[int, int], int]
 """The revision, the epoch of each broker's open session, and the end of the WAL."""
 
 _WRITE = "BEGIN IMMEDIATE"
-_LINES = ("metadata", "session", "wal", "shared", "segments")
+_LINES = ("metadata", "session", "news", "wal", "shared", "segments")
 # How long a database that is away keeps a caller waiting, at most.
 _AWAY_DELAY_S = 2.0
 _SLOW_DELAY_S = 0.3
