@@ -13,6 +13,10 @@ from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# It is loaded by the first test that needs it otherwise, where pytest parses it. Before Python
+# 3.11.5 that fails if a task's error is logged meanwhile, which parses lines, too (gh-106905).
+from hypothesis.internal.conjecture import optimiser  # noqa: F401
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 

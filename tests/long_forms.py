@@ -337,7 +337,6 @@ LONG_FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "simulation/test_shrink.py": {"test_a_failing*": []},
     "simulation/test_shared.py": {
-        "test_many_histories_keep_their_promises": [],
         "test_shared_topics_keep_their_promises": ["[125]"],
         "test_a_mistake_is_found": [
             "acknowledge*", "forget_producers", "show*", "misplace*", "trim*",

@@ -164,8 +164,15 @@ class Place:
                 (answer,) = self.alter([(resource, settings)], SET, trial)
                 answers[prefix + option, resource] = answer
                 if not trial and not answer[0]:
-                    self.alter([(resource, settings)], DELETE, trial=False)
+                    self._undo(resource, prefix, option)
         return answers
+
+    def _undo(self, resource: str, prefix: str, option: str) -> None:
+        name, default = prefix + option, BROKER_OPTION[option].default
+        (answer,) = self.alter([(resource, {name: ""})], DELETE, trial=False)
+        if answer[0]:  # min.insync.replicas of all brokers may be changed, not removed (KIP-966)
+            (answer,) = self.alter([(resource, {name: str(default)})], SET, trial=False)
+        assert not answer[0], (name, answer)
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return what is said of each setting."""

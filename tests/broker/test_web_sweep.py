@@ -155,6 +155,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/api/transactions/abort": [{"transactional_id": "x" * 60_000}],
     "/api/producers/abort": [{"topic": "plain-0", "partition": 0, "producer_id": 1}],
 }
+WITHOUT_BODY = list(ROUTES)
 ROUTES |= {("POST", path): [{}] for path in BODIES}
 
 
@@ -250,14 +251,16 @@ def test_every_route_is_swept(world: World) -> None:
     assert set(ROUTES) == world.routes
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [one for one in ROUTES if one[1] not in BODIES], ids="".join
-)
+def is_answered(path: str, status: int) -> bool:
+    """Return whether a route has done what it was asked for; there is no authorizer."""
+    return status in (200, 202, 409) or path == "/api/acls"
+
+
+@pytest.mark.parametrize(("method", "path"), WITHOUT_BODY, ids="".join)
 def test_stored_data_does_no_harm(world: World, method: str, path: str) -> None:
     for query in ROUTES[method, path]:
         status = check(world, method, f"{path_of(path)}?{urlencode(query)}")
-        # There is no authorizer.
-        assert status in (200, 202, 409) or path == "/api/acls", query
+        assert is_answered(path, status), query
 
 
 @pytest.mark.parametrize("path", BODIES)
