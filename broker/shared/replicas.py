@@ -104,7 +104,7 @@ class ReadReplicas:
         self.referrals = Referrals(self._loop.time)
         self._replicas: dict[Partition, _Replica] = {}
         self._retired: list[Log] = []
-        self._opening: dict[Partition, asyncio.Future[None]] = {}
+        self._opening: dict[Partition, asyncio.Task[None]] = {}
         # The sequences of the entries that are to be looked at next, by session.
         self._positions: dict[int, int] = {}
         self._turn, self._building = asyncio.Lock(), asyncio.Lock()
@@ -175,20 +175,23 @@ class ReadReplicas:
     # --- opening ---------------------------------------------------------------------------------
 
     async def _open(self, wanted: Sequence[Wanted]) -> None:
-        """Open partitions, or wait until those that are being opened are."""
-        others = [self._opening[one.key] for one in wanted if one.key in self._opening]
+        """Open partitions, or wait until those that are being opened are.
+
+        They are opened though the client goes meanwhile: threads that are at it would write into
+        the directories beside those of the next client.
+        """
         own = [one for one in wanted if one.key not in self._opening]
-        done = self._loop.create_future()
-        self._opening |= dict.fromkeys([one.key for one in own], done)
+        if own:
+            building = start_task("open replicas", self._build_all(own))
+            self._opening |= dict.fromkeys([one.key for one in own], building)
+        await asyncio.wait({self._opening[one.key] for one in wanted})
+
+    async def _build_all(self, wanted: Sequence[Wanted]) -> None:
         try:
-            if own:
-                await self._try(self._build(own))
+            await self._try(self._build(wanted))
         finally:
-            for one in own:
+            for one in wanted:
                 del self._opening[one.key]
-            done.set_result(None)
-        if others:
-            await asyncio.wait(others)
 
     async def _build(self, wanted: Sequence[Wanted]) -> None:
         async with self._building:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from odradek.broker.composition import Broker
+from odradek.broker.shared.building import Builder
+from odradek.broker.topics.states import Wanted
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import iterate_batches
 from odradek.protocol.errors import ErrorCode
@@ -280,6 +283,37 @@ async def test_a_replica_follows_the_next_leader(tmp_path: Path) -> None:
         assert (await produce(found, keyed(b"k", b"1"))).base_offset == 1
         reader = next(one for one in others if one is not found)
         await fetched(lambda: fetch(reader, rack=rack), lambda found: found.high_watermark == 2)
+
+
+@on_uvloop
+async def test_a_replica_is_opened_though_its_client_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread would go on beside that of the next client, in the same directory."""
+    begin_log, loop = Builder._begin, asyncio.get_running_loop()
+    is_begun, has_gone = asyncio.Event(), threading.Event()
+
+    def begin_late(builder: Builder, *args: Any) -> Log:
+        loop.call_soon_threadsafe(is_begun.set)
+        assert has_gone.wait(PATIENCE_S)
+        return begin_log(builder, *args)
+
+    async with cluster(tmp_path, RACKS) as brokers:
+        leader, closest, _ = await begin(brokers)
+        assert not (await produce(leader, keyed(b"a", b"1"))).error_code
+        monkeypatch.setattr(Builder, "_begin", begin_late)
+        topic, replicas = closest.topics.get("t"), closest.replicas
+        assert topic is not None
+        assert replicas is not None
+        wanted = Wanted(topic.record, 0, topic.config, is_made=True)
+        asking = asyncio.create_task(replicas.prepare({wanted.key: (wanted, 0)}))
+        await is_begun.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        has_gone.set()
+        await until(lambda: replica_of(closest) is not None)
+        assert closest.sharing is not None
+        assert closest.sharing.facts().counts.opened_replicas == 1
 
 
 @on_uvloop
