@@ -1,4 +1,4 @@
-"""A short form of `make siege`: two minutes of troubles, then all promises are checked."""
+"""The short form of `make siege`: two minutes with all that it does, half of them of troubles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from bench.processes import NotInstalled
 from tests.siege.course import Siege
 from tests.siege.stage import Plan, running
 
-pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(900)]
+# It takes as long whatever the machine, so it must begin early.
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-SEED, SECONDS = 1, 120.0
+SEED, SECONDS = 1, 60.0
 
 
 def test_a_besieged_cluster_keeps_its_promises(tmp_path: Path) -> None:

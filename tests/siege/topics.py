@@ -66,7 +66,8 @@ _STREAMS = (EVENTS, LOCAL_EVENTS)
 _ALL = (*_STREAMS, *_TABLES)
 LOADS = (
     Load("idempotent", "first", _ALL),
-    Load("idempotent", "second", _ALL),
+    Load("idempotent-ahead", "second", (EVENTS,)),
+    Load("idempotent-ahead", "third", (LOCAL_EVENTS,)),
     Load("plain", "plain", _ALL),
     Load("transactional", "txn-1", _ALL),
     Load("transactional", "txn-2", _ALL),

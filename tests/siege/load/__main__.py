@@ -26,8 +26,9 @@ def _compacted(client: Client) -> set[str]:
 
 
 KINDS: Mapping[str, Callable[[Client], None]] = {
-    "plain": lambda one: producers.produce(one, _compacted(one), is_idempotent=False),
-    "idempotent": lambda one: producers.produce(one, _compacted(one), is_idempotent=True),
+    "plain": lambda one: producers.produce_plainly(one, _compacted(one)),
+    "idempotent": lambda one: producers.produce_in_turn(one, _compacted(one)),
+    "idempotent-ahead": lambda one: producers.produce_ahead(one, _compacted(one)),
     "transactional": lambda one: producers.Transactions(one, _compacted(one)).run(),
     "reader": lambda one: consumers.read(one, is_committed=True),
     "uncommitted-reader": lambda one: consumers.read(one, is_committed=False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ _TIMEOUT_S = 60.0
 _TRANSACTION_TIMEOUT_MS = 20_000
 _RECORDS_MAX = 10
 _ABORTED_SHARE = 0.2
+# What was waiting for a partition fits into one of its small segments.
+_IDEMPOTENT = {"enable.idempotence": True, "batch.size": 5_000}
 # Without an answer, the record may be there, or come later.
 _UNKNOWN = frozenset(
     {
@@ -97,22 +99,44 @@ class Sender:
             self._client.refused(f"a record for {message.topic()}-{message.partition()}", error)
 
 
-def produce(client: Client, compacted: set[str], *, is_idempotent: bool) -> None:
-    """Produce until it is over, each record until it is acknowledged.
+def produce_plainly(client: Client, compacted: set[str]) -> None:
+    """Produce without idempotence.
 
-    A plain one writes some twice: after an error of a leader that has moved, librdkafka sends
+    Some records are written twice: after an error of a leader that has moved, librdkafka sends
     them again even without retries, and the former leader's WAL may have them.
     """
-    own = (
-        client.settings(enable_idempotence=True, message_timeout_ms=PATIENCE_MS)
-        if is_idempotent
-        else client.settings(acks="all", message_timeout_ms=PATIENCE_MS)
-    )
-    producer = Producer({**own, "linger.ms": 5})
+    _produce(client, compacted, client.places, "retried", {"acks": "all"})
+
+
+def produce_in_turn(client: Client, compacted: set[str]) -> None:
+    """Produce with idempotence, one request after the other.
+
+    With several under way, librdkafka may write records twice. When one partition's request has
+    failed, and the next one comes out of order, it begins another epoch for all partitions, also
+    for a batch that another partition has, and whose answer was lost (its issue 4953).
+    """
+    in_turn = {"max.in.flight.requests.per.connection": 1}
+    _produce(client, compacted, client.places, "idempotent", {**_IDEMPOTENT, **in_turn})
+
+
+def produce_ahead(client: Client, compacted: set[str]) -> None:
+    """Produce with idempotence and several requests under way, to one partition."""
+    _produce(client, compacted, client.places[:1], "idempotent", _IDEMPOTENT)
+
+
+def _produce(
+    client: Client,
+    compacted: set[str],
+    places: Sequence[Place],
+    delivery: str,
+    settings: Mapping[str, str | int | bool],
+) -> None:
+    """Produce until it is over, each record until it is acknowledged."""
+    own = client.settings(message_timeout_ms=PATIENCE_MS, linger_ms=5)
+    producer = Producer({**own, **settings})
     sender = Sender(client, compacted)
     while not client.is_over(_PAUSE_S):
-        place = client.source.choice(client.places)
-        sender.send(producer, place, delivery="idempotent" if is_idempotent else "retried")
+        sender.send(producer, client.source.choice(places), delivery=delivery)
         producer.poll(0)
     faulthandler.cancel_dump_traceback_later()
     if producer.flush(PATIENCE_MS / 1000):
