@@ -66,10 +66,13 @@ test-all:
 	ODRADEK_TESTS_APART=1 $(BIN)/python -m pytest -n $(WAITING) $(BY_FILE) \
 		-m "not interop and not fuzz"
 
-# One after the other, since Maven's folder takes one at a time.
+# One after the other, since Maven's folder takes one at a time. The server of S3 is no jar, but is
+# to be had as they are.
 jars:
 	@$(MAKE) --no-print-directory kafka
 	@$(MAKE) --no-print-directory registry
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory s3 \
+		|| echo "there is no server of S3: its tests are skipped"; fi
 
 # Without brokers, and with fewer examples of each property than `make test`.
 check: $(READY_DEV)
