@@ -74,6 +74,8 @@ class Membership:
         self._deadline: asyncio.TimerHandle | None = None
         # When the request began that last extended the lease.
         self._extended_at = 0.0
+        # Set by each heartbeat that has extended it.
+        self._extended = asyncio.Event()
         # By the event loop's time.
         self._lease_end = 0.0
         self._is_suspended = False
@@ -185,6 +187,7 @@ class Membership:
                 await self._store.renew(self.lease_ms)
                 self._recovered()
                 self._extend(began)
+                self._extended.set()
                 self._resume_soon()
             except SessionClosed as error:
                 self._trouble = str(error)
@@ -196,11 +199,15 @@ class Membership:
                 self._note(error)
 
     async def _replace_silent(self) -> None:
-        """Close the sessions of silent brokers, beside the heartbeats: it may take long."""
-        interval_s = self._config.broker_heartbeat_interval_ms / _MS_PER_S
+        """Close the sessions of silent brokers, beside the heartbeats: it may take long.
+
+        Each look follows an extension of the own lease: where this broker could not extend it,
+        others could not either.
+        """
         late_ms = 2 * self._config.broker_heartbeat_interval_ms
         while True:
-            await asyncio.sleep(interval_s)
+            await self._extended.wait()
+            self._extended.clear()
             try:
                 for member in await self._store.expel(self.lease_ms, late_ms):
                     logger.warning("closed the session of broker=%d: it is silent", member.node_id)
