@@ -34,6 +34,8 @@ async def read_wal(
     ObjectStoreError when the store does not serve. Nobody may commit batches of these partitions
     meanwhile.
     """
+    if not wanted:
+        return
     place = -1
     while rows := await line.read(partial(entry_rows, after=place, count_max=_ROWS_AT_ONCE)):
         async for some in read_entries(line, store, threads, rows, wanted):

@@ -47,8 +47,8 @@ async def read_back(
     )
     logs = dict(itertools.chain.from_iterable(one.items() for one in begun))
     sizes = dict.fromkeys(logs, 0)
-    ends = {key: log.log_end_offset for key, log in logs.items() if isinstance(log, Log)}
-    if known and ends:
+    if known:
+        ends = {key: log.log_end_offset for key, log in logs.items() if isinstance(log, Log)}
         async for some in read_wal(line, bucket.store, bucket.reads, ends):
             await asyncio.to_thread(builder.append, logs, some, now_ms)
             for run, _ in some:

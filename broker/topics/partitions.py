@@ -88,9 +88,9 @@ class Partitions:
         self._idle: dict[Path, bytes | None] = {}
         for home in directories:
             self._look_into(home)
-        # Directories without an id that went with a deleted topic of the same name. They had no
-        # durable record of any topic, so that a new one hides no loss.
-        self._emptied: set[Path] = set()
+        # Partitions whose directories had no id, and went with a deleted topic of the same name.
+        # They had no durable record of any topic, so that a new one hides no loss.
+        self._emptied: set[str] = set()
         # Called with each log, loaded or new, before a request can find it.
         self.on_log: list[Callable[[Log], None]] = []
         # Lets logs that were copied from other hosts be those of partitions, given with their
@@ -297,12 +297,11 @@ class Partitions:
         """Delete all that is left of a topic: logs in use, and directories not loaded."""
         left = []
         for number in range(record.partition_count):
-            home = self._home_of(record, number)
+            one, home = Wanted(record, number, config), self._home_of(record, number)
             if home is not None:
-                left.append(Wanted(record, number, config))
-                path = home.path / left[-1].name
-                if path in self._idle and self._idle[path] is None:
-                    self._emptied.add(path)
+                left.append(one)
+                if self._idle.get(home.path / one.name, record.topic_id) is None:
+                    self._emptied.add(one.name)
         await self.delete(await self.open(left))
 
     def log_of(self, record: TopicRecord, number: int) -> Log | None:
@@ -330,8 +329,7 @@ class Partitions:
             # The partition may be there: an empty one elsewhere would hide its records.
             path, cause = next(iter(self.offline_directories.items()))
             raise DirectoryOffline(f"{wanted.name} may be in {path}, which is offline: {cause}")
-        is_emptied = any(other.path / wanted.name in self._emptied for other in self._directories)
-        if wanted.is_made and not is_emptied:
+        if wanted.is_made and wanted.name not in self._emptied:
             raise DirectoryOffline(
                 f"the directory of {wanted.name} is gone: bring it back and start again, or "
                 "start with odradek.create.missing.partitions=true, which creates it again, empty"

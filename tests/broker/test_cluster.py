@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -75,6 +76,19 @@ async def silent(broker: Broker) -> AsyncIterator[None]:
     store.renew = renew
     membership._tasks[0].cancel()
     membership._tasks[0] = asyncio.ensure_future(membership._heartbeats())
+
+
+@asynccontextmanager
+async def without_news(broker: Broker) -> AsyncIterator[None]:
+    """Keep a broker from following the others: it reads another thing for all that time."""
+    store: Any = broker.store
+    is_over = threading.Event()
+    reading = asyncio.create_task(store._side.read(lambda _: is_over.wait()))
+    try:
+        yield
+    finally:
+        is_over.set()
+        await reading
 
 
 async def known_everywhere(brokers: Iterable[Broker], name: str) -> None:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.storage.partition_directories import PARTITION_METADATA
 from tests.broker.live import batch, client, create, on_uvloop, until
-from tests.broker.test_cluster import create_at, known_everywhere, member
+from tests.broker.test_cluster import create_at, known_everywhere, member, without_news
 from tests.support.requests import producing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from odradek.broker.composition import Broker
-
-
-@asynccontextmanager
-async def without_news(broker: Broker) -> AsyncIterator[None]:
-    """Keep a broker from following the others."""
-    store: Any = broker.store
-    is_over = threading.Event()
-    waiting = asyncio.create_task(store._side.read(lambda _: is_over.wait()))
-    try:
-        yield
-    finally:
-        is_over.set()
-        await waiting
 
 
 def removals(catalog: Path, broker: Broker) -> list[str]:

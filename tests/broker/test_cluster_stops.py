@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,14 @@ from odradek.broker.serve import open_no_more
 from odradek.broker.shared.building import Builder
 from odradek.storage.directory import CLEAN_MARKER, LogDirectory
 from tests.broker.live import batch, create, on_uvloop, until
-from tests.broker.test_cluster import QUICK, create_at, known_everywhere, member, silent
+from tests.broker.test_cluster import (
+    QUICK,
+    create_at,
+    known_everywhere,
+    member,
+    silent,
+    without_news,
+)
 from tests.broker.test_shared_topics import cluster, produce
 from tests.support.waiting import wait_until
 
@@ -61,16 +67,12 @@ async def test_the_session_is_extended_while_logs_are_closed(
 @on_uvloop
 async def test_the_session_is_extended_while_a_large_change_is_read(tmp_path: Path) -> None:
     async with member(tmp_path, f"sqlite://{tmp_path / 'c.db'}", 1, QUICK) as broker:
-        membership, store, is_read = broker.membership, broker.store, threading.Event()
+        membership = broker.membership
         assert membership is not None
-        reading = asyncio.create_task(store._side.read(lambda _: is_read.wait()))  # type: ignore[union-attr]
-        try:
+        async with without_news(broker):
             for _ in range(3):
                 extended_at = membership._extended_at
                 await until(lambda at=extended_at: membership._extended_at > at)  # type: ignore[misc]
-        finally:
-            is_read.set()
-        assert await reading
 
 
 @on_uvloop

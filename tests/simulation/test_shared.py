@@ -65,7 +65,7 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         (shared.forget_small_entries, "lost: |fence: ", 2),
         (segments.misplace_packed_segments, "lost: |stuck: ", 7),
         (segments.upload_no_aborted_index, "aborted: ", 1),
-        (segments.clean_open_transactions, "latest: |atomic: |lost: |unstable: ", 54),
+        (segments.clean_open_transactions, "latest: |atomic: |lost: ", 4),
         (segments.write_old_snapshots, "refused: |twice: |order: ", 1),
         (segments.store_in_any_epoch, "back: |lost: |fence: |refused: ", 15),
         (segments.exchange_in_memory_alone, "back: ", 1),
