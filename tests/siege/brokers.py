@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import OdradekProcess, free_port
+from bench.processes import OdradekProcess, free_port, wait_until_answering
 from tests.broker.workers import pids_of_workers
 from tests.siege.disks import Disk
 from tests.siege.proxies import Way, Ways
@@ -23,6 +23,8 @@ _START_MAX_S = 60.0
 _WORKER_STEP = 10
 # Why a start fails that succeeds later: the lease of the former life, a server that is away.
 _PASSING = ("is in use by", "the catalog", "the bucket", "object store")
+# Lines of the log that say why a process has ended.
+_FOR_A_PERSON = "odradek: "
 SETTINGS = {
     "odradek.storage": "object",
     "odradek.object.store.timeout.ms": "5000",
@@ -73,6 +75,7 @@ class Broker(OdradekProcess):
     def __init__(self, folder: Path, node_id: int, workers: int, ways: Ways, root: Path) -> None:
         self.node_id, self.workers = node_id, workers
         self.disk: Disk | None = None
+        self._started_at = 0  # a position in the log file
         self.clock_file = folder / f"clock-{node_id}"
         super().__init__(
             folder / f"broker-{node_id}",
@@ -143,6 +146,15 @@ class Broker(OdradekProcess):
         assert self.process is not None
         os.killpg(self.process.pid, number)
 
+    def start(self) -> float:
+        """Start it, and wait until all its workers answer. Raises RuntimeError if it ends."""
+        self._started_at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        seconds = super().start()
+        assert self.process is not None
+        for door in self.doors[1:]:
+            seconds += wait_until_answering(door.port, self.process, self.log_file)
+        return seconds
+
     def start_again(self) -> None:
         """Start it as a service manager does: again until the lease of its former life ends."""
         end_s = time.monotonic() + _START_MAX_S
@@ -150,15 +162,18 @@ class Broker(OdradekProcess):
             try:
                 self.start()
             except RuntimeError:
-                last = self.last_line()
-                if time.monotonic() > end_s or not any(one in last for one in _PASSING):
-                    raise RuntimeError(f"broker {self.node_id}: {last}") from None
+                reason = self.reason()
+                if time.monotonic() > end_s or not any(one in reason for one in _PASSING):
+                    raise RuntimeError(f"broker {self.node_id}: {reason}") from None
             else:
                 return
 
-    def last_line(self) -> str:
-        """Return the last line of its log."""
-        return self.log_text().splitlines()[-1]
+    def reason(self) -> str:
+        """Return why it has ended: the lines for a person since its start, or the last one."""
+        with self.log_file.open("rb") as file:
+            file.seek(self._started_at)
+            lines = file.read().decode(errors="replace").splitlines()
+        return "; ".join([one for one in lines if one.startswith(_FOR_A_PERSON)] or lines[-1:])
 
     def wipe(self) -> None:
         """Remove the files of a broker that is down."""

@@ -118,7 +118,7 @@ class Nemesis:
     def _begin(self, trouble: _OfBroker, broker: Broker, chance: random.Random) -> None:
         """Trouble a broker; before, note one that has ended by itself, and start it again."""
         if not broker.is_up:
-            text = f"ended: broker {broker.node_id} by itself: {broker.last_line()}"
+            text = f"ended: broker {broker.node_id} by itself: {broker.reason()}"
             self._recorder.begin("problem", "nemesis", text=text)
             self._start_again(broker, chance)
         trouble(broker, chance)

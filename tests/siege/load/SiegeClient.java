@@ -31,6 +31,8 @@ import org.apache.kafka.common.errors.RetriableException;
 public class SiegeClient {
     static final int PAUSE_MS = 10;
     static final int PATIENCE_MS = 600_000;
+    // What was waiting for a partition fits into one of its small segments.
+    static final int BATCH_BYTES = 5_000;
     static final Duration POLL = Duration.ofMillis(200);
     static final String BYTES = "org.apache.kafka.common.serialization.";
 
@@ -120,6 +122,7 @@ public class SiegeClient {
         Properties settings = settings(bootstrap);
         settings.put("delivery.timeout.ms", String.valueOf(PATIENCE_MS));
         settings.put("max.block.ms", String.valueOf(PATIENCE_MS));
+        settings.put("batch.size", String.valueOf(BATCH_BYTES));
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
             for (int number = 0; !isOver; number++) {
                 TopicPartition to = places.get(source.nextInt(places.size()));

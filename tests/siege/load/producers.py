@@ -20,7 +20,8 @@ _TRANSACTION_TIMEOUT_MS = 20_000
 _RECORDS_MAX = 10
 _ABORTED_SHARE = 0.2
 # What was waiting for a partition fits into one of its small segments.
-_IDEMPOTENT = {"enable.idempotence": True, "batch.size": 5_000}
+_BATCH_BYTES = 5_000
+_IDEMPOTENT = {"enable.idempotence": True}
 # Without an answer, the record may be there, or come later.
 _UNKNOWN = frozenset(
     {
@@ -132,7 +133,9 @@ def _produce(
     settings: Mapping[str, str | int | bool],
 ) -> None:
     """Produce until it is over, each record until it is acknowledged."""
-    own = client.settings(message_timeout_ms=PATIENCE_MS, linger_ms=5)
+    own = client.settings(
+        message_timeout_ms=PATIENCE_MS, linger_ms=5, batch_size=_BATCH_BYTES
+    )
     producer = Producer({**own, **settings})
     sender = Sender(client, compacted)
     while not client.is_over(_PAUSE_S):
@@ -181,7 +184,9 @@ def start(client: Client) -> Producer:
     while True:
         made = Producer(
             client.settings(
-                transactional_id=client.name, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
+                transactional_id=client.name,
+                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+                batch_size=_BATCH_BYTES,
             )
         )
         try:

@@ -27,6 +27,8 @@ const (
 	patience = 10 * time.Minute
 	poll     = 200 * time.Millisecond
 	group    = "go-members"
+	// What was waiting for a partition fits into one of its small segments.
+	batchBytes = 5_000
 )
 
 type place struct {
@@ -102,6 +104,7 @@ func (one *client) produce() error {
 	producer, err := kgo.NewClient(append(one.options,
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.UnknownTopicRetries(-1),
+		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.ProducerOnDataLossDetected(func(topic string, partition int32) {
 			one.history.note(fmt.Sprintf("refused: records before those for %s-%d", topic, partition))
 		}),
