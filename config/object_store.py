@@ -143,6 +143,14 @@ class ObjectStoreConfig:
         doc="How long a request to the object store may take, and how long a request that the "
         "store does not answer is repeated.",
     )
+    odradek_object_store_hedged_percent: int32 = option(
+        f"{_STORE}hedged.percent",
+        default=5,
+        valid=between(0, 100),
+        doc="How many of the reads and small uploads may be sent to the object store a second "
+        "time because their answers take unusually long; the first answer counts. With 0 each "
+        "waits for its own answer.",
+    )
     odradek_wal_bytes_max: int32 = option(
         _ENTRY,
         default=2 * 1024 * 1024,

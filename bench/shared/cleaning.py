@@ -89,7 +89,7 @@ def ask_unique(stage: Stage, seconds: float, rounds: int) -> None:
     print(
         f"  one run to offset {result['end_offset']:,}, {result['written_bytes']} bytes written,"
         f" {result['segments_kept']} of {result['segments_read']} segments kept,"
-        f" {stage.puts() - puts} PUTs meanwhile"
+        f" {(stage.puts() - puts).total()} PUTs meanwhile"
     )
 
 

@@ -70,7 +70,7 @@ def _ask_rate(stage: Stage, seconds: float, rounds: int) -> None:
             print(
                 f"  {storage:7}{' idempotent' if is_idempotent else ''}"
                 f" produce {shown(load.times_s)}; end to end"
-                f" {shown(reader.times_s())}; {puts.result():.1f} PUT/s a broker"
+                f" {shown(reader.times_s())}; {puts.result()}"
             )
 
 
@@ -115,7 +115,7 @@ def _ask_trickle(stage: Stage, seconds: float, rounds: int) -> None:
     with ThreadPoolExecutor(1) as watching:
         puts = watching.submit(stage.puts_a_second, seconds)
         load.send_at_rate("trickle", count, 400, seconds)
-    print(f"  {shown(load.times_s)}, {puts.result():.1f} PUT/s a broker")
+    print(f"  {shown(load.times_s)}, {puts.result()}")
 
 
 def _ask_cold(stage: Stage, seconds: float, rounds: int) -> None:

@@ -6,6 +6,7 @@ import re
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from bench.servers.s3_server import S3Server
 from bench.watch import cpu_s
 
 _UNSTORED = re.compile(r"^odradek_wal_unstored_bytes (\S+)", re.MULTILINE)
-_PUTS = re.compile(r'^odradek_object_store_requests_total\{.*method="PUT".*\} (\S+)', re.MULTILINE)
+_PUTS = re.compile(
+    r'^odradek_object_store_requests_total\{method="PUT",purpose="(\w+)"\} (\S+)', re.MULTILINE
+)
 
 
 @dataclass
@@ -54,11 +57,13 @@ class Stage:
         """Return the CPU seconds that the server of S3 has used."""
         return 0.0 if self.store is None else cpu_s(self.store)
 
-    def puts(self) -> int:
-        """Return how many PUTs the brokers have sent."""
-        return sum(
-            int(float(count)) for one in self.brokers for count in _PUTS.findall(metrics_of(one))
-        )
+    def puts(self) -> Counter[str]:
+        """Return how many PUTs the brokers have sent, by purpose."""
+        found = Counter[str]()
+        for one in self.brokers:
+            for purpose, count in _PUTS.findall(metrics_of(one)):
+                found[purpose] += int(float(count))
+        return found
 
     def settle(self, size_bytes: float) -> None:
         """Wait until the bucket has all records but for less than so many bytes."""
@@ -69,12 +74,14 @@ class Stage:
 
         wait_for(is_stored, "the segments are stored")
 
-    def puts_a_second(self, seconds: float) -> float:
-        """Watch for some seconds; return the PUTs a second of a broker."""
+    def puts_a_second(self, seconds: float) -> str:
+        """Watch for some seconds; return the PUTs a second of a broker as text."""
         before, begun_s = self.puts(), time.monotonic()
         time.sleep(seconds)
-        passed_s = time.monotonic() - begun_s
-        return (self.puts() - before) / passed_s / len(self.brokers)
+        broker_s = (time.monotonic() - begun_s) * len(self.brokers)
+        found = self.puts() - before
+        of_them = ", ".join(f"{count / broker_s:.1f} {one}" for one, count in found.items())
+        return f"{found.total() / broker_s:.1f} PUT/s a broker ({of_them})"
 
 
 def _leads(admin: AdminClient, topic: str) -> bool:

@@ -82,7 +82,7 @@ class ObjectRequests:
         self._pause_ns = pause_ms * _NS_PER_MS
         self._lock = threading.Lock()
         self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)
-        self._retries = 0
+        self._retries = self._hedged = 0
         self._error, self._error_ns = "", 0
         # Since when requests have failed, by whether they are PUTs. A store that takes no PUTs may
         # still answer others; one that takes them works.
@@ -116,6 +116,16 @@ class ObjectRequests:
         """Count a request that is sent again."""
         with self._lock:
             self._retries += 1
+
+    def count_hedged(self) -> None:
+        """Count a request that is sent again before the answer to the first one."""
+        with self._lock:
+            self._hedged += 1
+
+    @property
+    def hedged(self) -> int:
+        """The requests that were sent again before the answers to the first ones."""
+        return self._hedged
 
     @property
     def retries(self) -> int:

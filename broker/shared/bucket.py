@@ -12,10 +12,11 @@ from odradek.broker.wal.pacing import WalLimits
 from odradek.config.object_store import URL, ObjectStoreConfig
 from odradek.storage.errors import BucketFailure
 from odradek.storage.objects.counting import CountingStore
+from odradek.storage.objects.hedging import HedgingStore
 from odradek.storage.objects.opening import StoreOptions, open_store
 from odradek.storage.objects.probe import probe
 from odradek.storage.objects.retrying import RetryingStore
-from odradek.storage.objects.store import ObjectStoreError, StoreUnavailable
+from odradek.storage.objects.store import ObjectStore, ObjectStoreError, StoreUnavailable
 
 # Threads start when they are needed.
 _READS_MAX = 8
@@ -32,8 +33,10 @@ class Bucket:
         timeout_ms = config.odradek_object_store_timeout_ms
         self.requests = ObjectRequests(pause_ms=timeout_ms + timeout_ms // 2)
         # Below the repetitions: a bill has each attempt.
-        counted = CountingStore(opened, self.requests.count)
-        self.store = RetryingStore(counted, timeout_ms, sleep=self._pause)
+        store: ObjectStore = CountingStore(opened, self.requests.count)
+        if share := config.odradek_object_store_hedged_percent / 100:
+            store = HedgingStore(store, share, on_hedged=self.requests.count_hedged)
+        self.store = RetryingStore(store, timeout_ms, sleep=self._pause)
         self.uploads = ThreadPoolExecutor(config.odradek_wal_uploads_max, "bucket-upload")
         self.reads = ThreadPoolExecutor(_READS_MAX, "bucket-read")
 

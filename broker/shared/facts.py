@@ -30,6 +30,7 @@ class SharedFacts:
     requests: Mapping[str, PurposeCounts]
     rates: Mapping[str, float]  # requests a second of the last minute, by purpose
     retries: int
+    hedged: int
     trouble: Trouble | None
     bill: Mapping[str, float]  # by kind
     bill_per_month: Mapping[str, float]

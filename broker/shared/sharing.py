@@ -171,6 +171,7 @@ class Sharing:
             requests=requests.by_purpose(),
             rates=books.rates(),
             retries=requests.retries,
+            hedged=requests.hedged,
             trouble=requests.trouble(),
             bill=books.bill(),
             bill_per_month=books.per_month(),

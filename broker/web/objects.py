@@ -57,6 +57,7 @@ def shown(facts: SharedFacts, now_ms: int) -> Json:
             for purpose, one in facts.requests.items()
         },
         "retries": facts.retries,
+        "hedged": facts.hedged,
         "dollars": facts.bill,
         "dollars_per_month": facts.bill_per_month,
         "stored": None if stored is None else {

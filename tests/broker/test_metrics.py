@@ -79,6 +79,7 @@ def shared() -> SharedFacts:
         requests=ObjectRequests().by_purpose(),
         rates={},
         retries=0,
+        hedged=0,
         trouble=None,
         bill={},
         bill_per_month={},

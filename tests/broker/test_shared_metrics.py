@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from tests.broker.test_shared_topics import SLOW, cluster, leader_of, produce, s
 from tests.broker.web import get, request, serving
 
 HTTP = {"metrics.listener": "127.0.0.1:0"}
+PATIENCE_S = 60.0
 
 
 async def metrics(broker: Broker) -> dict[str, Metric]:
@@ -223,6 +225,35 @@ async def test_a_takeover_and_cold_reads_are_counted(tmp_path: Path, catalog_url
 
 
 @on_uvloop
+async def test_a_put_that_hangs_holds_up_no_producer(tmp_path: Path) -> None:
+    settings = {**SLOW, **HTTP, "odradek.wal.inline.bytes.max": "0"}
+    url = f"sqlite://{tmp_path / 'catalog.db'}"
+    async with cluster(tmp_path, url, 1, settings) as (one,):
+        await create(one, "t", 1)
+        assert one.sharing is not None
+        hedging: Any = one.sharing._bucket.store._store
+        counting = hedging._store
+        create_object, has_hung, is_over = counting.create, False, threading.Event()
+
+        def hang_once(key: str, data: Any) -> None:
+            nonlocal has_hung
+            if not has_hung:
+                has_hung = True
+                assert is_over.wait(PATIENCE_S)
+            create_object(key, data)
+
+        counting.create = hang_once
+        try:
+            assert not (await produce(one, keyed(b"k", b"v"))).error_code
+            assert has_hung
+            assert not is_over.is_set()
+        finally:
+            is_over.set()
+        assert value(await metrics(one), "object_store_hedged") == 1
+        assert (await get(one, "/api/objects"))["hedged"] == 1
+
+
+@on_uvloop
 async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> None:
     quick = {"odradek.object.store.timeout.ms": "1000"}
     settings = {**SLOW, **HTTP, **quick, "odradek.wal.inline.bytes.max": "0"}
@@ -230,7 +261,7 @@ async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> Non
     async with cluster(tmp_path, url, 1, settings) as (one,):
         await create(one, "t", 1)
         assert one.sharing is not None
-        backend: Any = one.sharing._bucket.store._store
+        backend: Any = one.sharing._bucket.store._store._store
         create_object, is_away = backend._store.create, True
 
         def refuse(key: str, data: Any) -> None:

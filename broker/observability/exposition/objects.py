@@ -41,6 +41,11 @@ RETRIES = counter(
     "Requests that were sent again, since the object store did not answer. When they rise, see the"
     " log, and whether the store asks for fewer requests.",
 )
+HEDGED = counter(
+    f"{_STORE}_hedged_total",
+    "Requests that were sent a second time, since the answers to the first ones took unusually"
+    " long; odradek.object.store.hedged.percent limits them.",
+)
 SENT = counter(
     f"{_STORE}_sent_bytes_total", "Bytes stored in the object store, by purpose.", "purpose"
 )
@@ -239,6 +244,7 @@ def _of_store(facts: SharedFacts) -> Iterator[Metric]:
         for error, count in one.errors.items()
     )
     yield RETRIES.one(facts.retries)
+    yield HEDGED.one(facts.hedged)
     yield SENT.each((purpose, one.sent_bytes) for purpose, one in by_purpose.items())
     yield RECEIVED.each((purpose, one.received_bytes) for purpose, one in by_purpose.items())
     yield as_histogram(
