@@ -54,6 +54,9 @@ class Delayed:
             await asyncio.sleep(P50_S * self._source.lognormvariate(0, SIGMA))
         await self._backend.upload(sequence, entry)
 
+    async def discard(self, sequence: int) -> None:
+        await self._backend.discard(sequence)
+
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
         self.commits += 1
         if self._is_delayed:

@@ -173,11 +173,18 @@ class ObjectStoreConfig:
     )
     odradek_wal_puts_per_second: int32 = option(
         "odradek.wal.puts.per.second",
-        default=6,
+        default=5,
         valid=at_least(1),
         doc="How many entries of the WAL a broker uploads each second, since each upload costs "
         "money. Full entries do not wait, nor do those for which all producers wait, if they "
         "have 256 KiB on the average.",
+    )
+    odradek_wal_slow_bytes_per_second: int32 = option(
+        "odradek.wal.slow.bytes.per.second",
+        default=512 * 1024,
+        valid=at_least(0),
+        doc="How many bytes a second of entries whose uploads take longer than most are written "
+        "into the catalog instead, so that later entries do not wait for them. With 0 all wait.",
     )
     odradek_wal_uploads_max: int32 = option(
         "odradek.wal.uploads.max",

@@ -65,7 +65,8 @@ def _ask_rate(stage: Stage, seconds: float, rounds: int) -> None:
             reading(stage.bootstrap, topic, _PARTITIONS) as reader,
             ThreadPoolExecutor(1) as watching,
         ):
-            puts = watching.submit(stage.puts_a_second, seconds)
+            # The WAL learns first whether producers wait for answers.
+            puts = watching.submit(stage.puts_a_second, seconds * 0.75, seconds * 0.25)
             load.send_at_rate(topic, _PARTITIONS, _RATE, seconds)
             print(
                 f"  {storage:7}{' idempotent' if is_idempotent else ''}"

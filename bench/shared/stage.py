@@ -74,8 +74,9 @@ class Stage:
 
         wait_for(is_stored, "the segments are stored")
 
-    def puts_a_second(self, seconds: float) -> str:
-        """Watch for some seconds; return the PUTs a second of a broker as text."""
+    def puts_a_second(self, seconds: float, after_s: float = 0.0) -> str:
+        """Watch for some seconds, later; return the PUTs a second of a broker as text."""
+        time.sleep(after_s)
         before, begun_s = self.puts(), time.monotonic()
         time.sleep(seconds)
         broker_s = (time.monotonic() - begun_s) * len(self.brokers)

@@ -42,6 +42,14 @@ class SessionWal:
             if self._store.read(key) != b"".join(parts):
                 raise WalLost(f"{error}; was the catalog restored from a copy?") from error
 
+    async def discard(self, sequence: int) -> None:
+        """Delete the object of an entry, if it is there. Raises WalFailure."""
+        delete = partial(self._store.delete, [object_key(self._session, sequence)])
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, delete)
+        except ObjectStoreError as error:
+            raise WalFailure(str(error)) from error
+
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
         """Commit entries with the sequences from `first` on; those with True are inline.
 

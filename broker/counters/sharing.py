@@ -17,6 +17,8 @@ class SharedCounts:
     inline_bytes: int = 0
     object_entries: int = 0
     object_bytes: int = 0
+    # Of the inline ones, those whose uploads were slow.
+    slow_entries: int = 0
     # From the first try of a commit to its answer, and of an entry from its sealing to its commit.
     commits: Times = field(default_factory=Times)
     entries: Times = field(default_factory=Times)

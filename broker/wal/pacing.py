@@ -9,7 +9,7 @@
 
 A PUT is worth it as long as those beside the budget have 256 KiB on the average: they cost no more
 than a month of storage of their bytes. Producers are taken to wait once nothing has come for some
-milliseconds, longer where more came before an answer.
+milliseconds, longer where more came before an answer; such a PUT is one of the budget after all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _SILENCE_MIN_S = 0.003
 # Records that come at this part of the pace before show that producers did not wait.
 _PACE_PART = 0.25
 _LONGER, _SHORTER = 2.0, 0.9
+# A load that did not wait once will be silent by chance, too.
+_DOUBTS = 16
 # Credits that can be saved, each for one PUT.
 _CREDITS_MAX = 8.0
 # Less is no wait: the difference of two times has an error of rounding.
@@ -35,11 +37,13 @@ class WalLimits:
     entry_bytes_max: int = 2 * 1024 * 1024
     inline_bytes_max: int = 64 * 1024
     linger_s: float = 0.05
-    puts_per_s: int = 6
+    puts_per_s: int = 5
     worth_bytes: int = 256 * 1024
     uploads_max: int = 4
     # Appended and not committed: producers wait while there is more.
     pending_bytes_max: int = 128 * 1024 * 1024
+    # Of entries whose uploads are slow, which the catalog has instead.
+    slow_bytes_per_s: int = 512 * 1024
 
 
 class PutBudget:
@@ -52,7 +56,8 @@ class PutBudget:
 
     def delay_s(self, now_s: float) -> float:
         """Return the time until the next PUT of those that each second has."""
-        return self._turns.delay_s(self._rate, now_s)
+        delay_s = self._turns.delay_s(self._rate, now_s)
+        return delay_s if delay_s >= _WAIT_MIN_S else 0.0
 
     def is_worth(self, size_bytes: int) -> bool:
         """Return whether a PUT of a size may be made beside them."""
@@ -67,6 +72,28 @@ class PutBudget:
             self._turns.take(self._rate, now_s)
         self._credits = min(max(left, 0.0), _CREDITS_MAX)
 
+    def take_turn(self, now_s: float) -> None:
+        """Let a PUT that was made beside the turns have one."""
+        self._turns.take(self._rate, now_s)
+
+
+class SlowEntries:
+    """The bytes of slow uploads that the catalog may have: a rate, and two entries at once."""
+
+    def __init__(self, limits: WalLimits) -> None:
+        self._rate = limits.slow_bytes_per_s
+        self._most = 2.0 * limits.entry_bytes_max if self._rate else 0.0
+        self._left, self._noted_s = self._most, 0.0
+
+    def take(self, size_bytes: int, now_s: float) -> bool:
+        """Take the bytes of an entry, unless there are fewer."""
+        self._left = min(self._left + self._rate * (now_s - self._noted_s), self._most)
+        self._noted_s = now_s
+        if self._left < size_bytes:
+            return False
+        self._left -= size_bytes
+        return True
+
 
 class Silence:
     """The time without new records after which all producers are taken to wait for answers."""
@@ -74,6 +101,7 @@ class Silence:
     def __init__(self, longest_s: float) -> None:
         self.needed_s, self._longest_s = _SILENCE_MIN_S, longest_s
         self._sealed_s: float | None = None
+        self._doubts = 0  # silences, of those to come, that may be chance
         self._pace = self._pending_bytes = 0.0
 
     def sealed(self, now_s: float, pending_bytes: int, size_bytes: int, age_s: float) -> None:
@@ -82,15 +110,20 @@ class Silence:
             self._pace = size_bytes / max(age_s, _SILENCE_MIN_S)
             self._sealed_s, self._pending_bytes = now_s, pending_bytes
 
-    def answered(self, now_s: float, pending_bytes: int) -> None:
-        """Learn from the bytes that came before the first answer since the sealing."""
+    def answered(self, now_s: float, pending_bytes: int) -> bool:
+        """Learn from the bytes that came before the first answer since the sealing.
+
+        Returns True if producers did not wait then, or shortly before.
+        """
         if self._sealed_s is None:
-            return
+            return False
         came_bytes = pending_bytes - self._pending_bytes
         is_more = came_bytes > _PACE_PART * self._pace * (now_s - self._sealed_s)
         self.needed_s *= _LONGER if is_more else _SHORTER
         self.needed_s = min(max(self.needed_s, _SILENCE_MIN_S), self._longest_s)
         self._sealed_s = None
+        self._doubts = _DOUBTS if is_more else max(0, self._doubts - 1)
+        return self._doubts > 0
 
 
 def sealing_wait_s(

@@ -3,11 +3,14 @@
     add --> open entry --> sealed --> uploaded, unless it is small --> committed --> readers wake
 
 Uploads overlap; commits are in the order of the entries, all that are uploaded in one transaction.
+An entry whose upload takes unusually long goes into the catalog, as a small one does, so that the
+others do not wait for it.
 
 1. The entries of a partition are committed in the order of its offsets.
 2. A future of `committed` is done after the commits of all batches that were added before.
 3. A commit is repeated with the same entries until the catalog has answered.
 4. Once the session is closed nothing is committed, and all futures fail.
+5. An object is discarded only if the row of its entry has the entry's body.
 """
 
 from __future__ import annotations
@@ -23,14 +26,23 @@ from odradek.broker.counters.latency import begin_ns
 from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
-from odradek.broker.wal.pacing import PutBudget, Silence, WalLimits, sealing_wait_s
+from odradek.broker.wal.pacing import (
+    PutBudget,
+    Silence,
+    SlowEntries,
+    WalLimits,
+    sealing_wait_s,
+)
 from odradek.storage.errors import NotLeader
 from odradek.storage.files import Buffer
+from odradek.storage.objects.usual_time import UsualTime
 
 logger = logging.getLogger(__name__)
 
 # The pauses between tries while the bucket or the catalog is away.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 2.0
+# An upload that takes longer than most is slow: some five of a hundred.
+_USUAL_MIN_S, _DEVIATIONS = 0.05, 2.5
 
 
 class WalLost(NotLeader):
@@ -42,10 +54,13 @@ class WalFailure(Exception):
 
 
 class WalBackend(Protocol):
-    """The bucket and the catalog, as the WAL uses them. Both methods can be repeated."""
+    """The bucket and the catalog, as the WAL uses them. All methods can be repeated."""
 
     async def upload(self, sequence: int, entry: Entry) -> None:
         """Put an entry into the bucket. Raises WalFailure and WalLost."""
+
+    async def discard(self, sequence: int) -> None:
+        """Delete the object of an entry, if it is there. Raises WalFailure."""
 
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
         """Commit entries with the sequences from `first` on; those with True are inline.
@@ -86,14 +101,17 @@ class Wal:
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
         self._puts, self._silence = PutBudget(limits), Silence(limits.linger_s)
+        self._usual, self._slow = UsualTime(_USUAL_MIN_S, _DEVIATIONS), SlowEntries(limits)
         self._open, self._opened_s, self._grown_s = OpenEntry(), 0.0, 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
         self._next_sequence = 0
         # Each with the sequence of the last entry that it waits for.
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._is_committing = False
+        # Uploads under way, also of entries that are committed.
+        self._upload_count = 0
         self._lost: WalLost | None = None
         # The error of the last try while entries wait for the bucket or the catalog.
         self.failure: WalFailure | None = None
@@ -155,6 +173,8 @@ class Wal:
         """Commit all that was added, unless the session is closed, and end."""
         with suppress(WalLost):
             await self.committed()
+        for task in self._tasks:  # slow uploads of committed entries
+            task.cancel()
 
     def lose(self, error: WalLost) -> None:
         """Give up all that is not committed: the session is closed."""
@@ -178,7 +198,7 @@ class Wal:
             size_bytes=self._open.size_bytes,
             age_s=now_s - self._opened_s,
             quiet_s=now_s - self._grown_s,
-            under_way=len(self._sealed),
+            under_way=max(len(self._sealed), self._upload_count),
             now_s=now_s,
         )
         if wait_s == 0:
@@ -203,12 +223,38 @@ class Wal:
             self._start(self._upload(sealed))
 
     async def _upload(self, sealed: _Sealed) -> None:
+        async def put() -> None:
+            if not sealed.is_inline:
+                await self._backend.upload(sealed.sequence, sealed.entry)
+
+        begun_s = self._loop.time()
+        slow = self._start(self._commit_if_slow(sealed))
+        self._upload_count += 1
         try:
-            await self._insist(lambda: self._backend.upload(sealed.sequence, sealed.entry))
+            await self._insist(put)
         except WalLost as error:
             self._lose(error)
             return
-        sealed.is_ready = True
+        finally:
+            self._upload_count -= 1
+            slow.cancel()
+        self._usual.learn(self._loop.time() - begun_s)
+        if sealed.is_inline:
+            self._consider()
+            with suppress(WalFailure):  # then broker/shared/orphans.py finds it in the end
+                await self._backend.discard(sealed.sequence)
+        else:
+            sealed.is_ready = True
+            self._commit_ready()
+
+    async def _commit_if_slow(self, sealed: _Sealed) -> None:
+        """Let the catalog have an entry whose upload takes unusually long."""
+        while True:
+            await asyncio.sleep(self._usual.longest_s)
+            if self._slow.take(sealed.entry.size_bytes, self._loop.time()):
+                break
+        sealed.is_inline = sealed.is_ready = True
+        self._counts.slow_entries += 1
         self._commit_ready()
 
     # --- committing ------------------------------------------------------------------------
@@ -233,7 +279,9 @@ class Wal:
                 self._lose(error)
                 return
             self._counts.commits.observe(begun_ns)
-            self._silence.answered(self._loop.time(), self.pending_bytes)
+            now_s = self._loop.time()
+            if self._silence.answered(now_s, self.pending_bytes):
+                self._puts.take_turn(now_s)
             for _ in ready:
                 self._settle(self._sealed.popleft())
             self._consider()
@@ -300,10 +348,11 @@ class Wal:
                 self.failure = None
                 return
 
-    def _start(self, work: Awaitable[None]) -> None:
+    def _start(self, work: Awaitable[None]) -> asyncio.Future[None]:
         task = asyncio.ensure_future(work, loop=self._loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _fail(done: asyncio.Future[None], error: WalLost) -> None:

@@ -74,6 +74,7 @@ def shown(facts: SharedFacts, now_ms: int) -> Json:
             "unstored_bytes": facts.unstored_bytes,
             "inline_entries": counts.inline_entries,
             "inline_bytes": counts.inline_bytes,
+            "slow_entries": counts.slow_entries,
             "object_entries": counts.object_entries,
             "object_bytes": counts.object_bytes,
             "commits": sum(facts.commits[0]),

@@ -5,8 +5,7 @@
     too many of them               sent once: then the store is slow altogether
 
 A request hangs now and then in every store. A PUT that does would hold up all later commits of a
-broker until its timeout. The usual time is the mean plus eight times the mean deviation of the
-requests of its kind and about its size (as the timeout of RFC 6298, with wider bounds).
+broker until its timeout. Each kind of requests, and about each size, has a usual time of its own.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextvars import copy_context
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from odradek.dataclass import dataclass
 from odradek.storage.files import Buffer
 from odradek.storage.objects.obstore_store import joined
 from odradek.storage.objects.store import (
@@ -29,6 +28,7 @@ from odradek.storage.objects.store import (
     StoredObject,
     StoreUnavailable,
 )
+from odradek.storage.objects.usual_time import UsualTime
 
 T = TypeVar("T")
 # Sends a request in a thread, and returns its answer.
@@ -36,38 +36,10 @@ Send = Callable[[Callable[[], T]], Future[T]]
 
 # Larger objects are nobody's wait, and cost more to send again.
 _BYTES_MAX = 4 << 20
-_WAIT_MIN_S, _WAIT_FIRST_S = 0.2, 1.0
-_DEVIATIONS = 8.0
-# The weight of each new time, and so many times make an estimate.
-_WEIGHT, _TIMES_MIN = 1 / 16, 16
+_LEAST_S, _DEVIATIONS = 0.2, 8.0
 # Second requests that can be saved.
 _CREDITS_MAX = 4.0
 _THREADS_MAX = 64
-
-
-@dataclass(slots=True)
-class UsualTime:
-    """An estimate of the time of requests of one kind."""
-
-    mean_s: float = 0.0
-    deviation_s: float = 0.0
-    count: int = 0
-
-    @property
-    def longest_s(self) -> float:
-        """The time after which a request is unusually slow."""
-        if self.count < _TIMES_MIN:
-            return _WAIT_FIRST_S
-        return max(_WAIT_MIN_S, self.mean_s + _DEVIATIONS * self.deviation_s)
-
-    def learn(self, passed_s: float) -> None:
-        """Learn from a request; one that hangs counts as twice the longest."""
-        passed_s = min(passed_s, 2 * self.longest_s)
-        if not self.count:
-            self.mean_s, self.deviation_s = passed_s, passed_s / 2
-        self.deviation_s += _WEIGHT * (abs(passed_s - self.mean_s) - self.deviation_s)
-        self.mean_s += _WEIGHT * (passed_s - self.mean_s)
-        self.count += 1
 
 
 class HedgingStore:
@@ -88,7 +60,9 @@ class HedgingStore:
         self._store, self._share, self._on_hedged, self._clock = store, share, on_hedged, clock
         self._threads = ThreadPoolExecutor(_THREADS_MAX, "bucket-request")
         self._lock = threading.Lock()
-        self._times: defaultdict[tuple[str, int], UsualTime] = defaultdict(UsualTime)
+        self._times: defaultdict[tuple[str, int], UsualTime] = defaultdict(
+            partial(UsualTime, _LEAST_S, _DEVIATIONS)
+        )
         self._credits = 1.0
 
     def create(self, key: str, data: Buffer | Sequence[Buffer]) -> None:

@@ -168,7 +168,13 @@ def test_the_limits_of_the_wal_are_those_of_the_settings() -> None:
         odradek_wal_linger_ms=20,
         odradek_wal_puts_per_second=3,
         odradek_wal_uploads_max=2,
+        odradek_wal_slow_bytes_per_second=1,
     )
     assert wal_limits(config) == WalLimits(
-        entry_bytes_max=5, inline_bytes_max=4, linger_s=0.02, puts_per_s=3, uploads_max=2
+        entry_bytes_max=5,
+        inline_bytes_max=4,
+        linger_s=0.02,
+        puts_per_s=3,
+        uploads_max=2,
+        slow_bytes_per_s=1,
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pytest import approx
@@ -225,14 +226,18 @@ async def test_a_takeover_and_cold_reads_are_counted(tmp_path: Path, catalog_url
 
 
 @on_uvloop
-async def test_a_put_that_hangs_holds_up_no_producer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["hedged", "slow"])
+async def test_a_put_that_hangs_holds_up_no_producer(tmp_path: Path, way: str) -> None:
     settings = {**SLOW, **HTTP, "odradek.wal.inline.bytes.max": "0"}
+    other = "wal.slow.bytes.per.second" if way == "hedged" else "object.store.hedged.percent"
+    settings[f"odradek.{other}"] = "0"
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with cluster(tmp_path, url, 1, settings) as (one,):
         await create(one, "t", 1)
         assert one.sharing is not None
-        hedging: Any = one.sharing._bucket.store._store
-        counting = hedging._store
+        counting: Any = one.sharing._bucket.store._store
+        if way == "hedged":
+            counting = counting._store
         create_object, has_hung, is_over = counting.create, False, threading.Event()
 
         def hang_once(key: str, data: Any) -> None:
@@ -249,8 +254,12 @@ async def test_a_put_that_hangs_holds_up_no_producer(tmp_path: Path) -> None:
             assert not is_over.is_set()
         finally:
             is_over.set()
-        assert value(await metrics(one), "object_store_hedged") == 1
-        assert (await get(one, "/api/objects"))["hedged"] == 1
+        found, shown = await metrics(one), await get(one, "/api/objects")
+        counts = (
+            (value(found, "object_store_hedged"), value(found, "wal_slow_entries")),
+            (shown["hedged"], shown["wal"]["slow_entries"]),
+        )
+        assert set(counts) == {(1, 0) if way == "hedged" else (0, 1)}
 
 
 @on_uvloop

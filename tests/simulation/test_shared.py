@@ -61,6 +61,7 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         (shared.forget_producers, "twice: |order: ", 7),
         (shared.show_the_end, "unstable: ", 7),
         (shared.delete_what_is_named, "garbage: ", 0),
+        (shared.discard_named_objects, "garbage: ", 11),
         (shared.forget_handovers, "leaders: |fence: |stuck: ", 3),
         (shared.forget_small_entries, "lost: |fence: ", 2),
         (segments.misplace_packed_segments, "lost: |stuck: ", 7),

@@ -23,6 +23,7 @@ from odradek.broker.catalog.wal_rows import (
     commit_entries,
     entry_bodies,
     entry_rows,
+    object_key,
 )
 from odradek.broker.ids import Partition
 from odradek.broker.wal.wal import WalLost
@@ -162,9 +163,14 @@ def test_a_producer_that_waits_for_its_batches_is_not_slowed_down(tmp_path: Path
     assert times_s[0] < 10
 
 
-def test_a_producer_that_does_not_wait_keeps_to_the_budget(tmp_path: Path) -> None:
+@pytest.mark.parametrize("puts_per_s", range(3, 10))
+def test_a_producer_that_does_not_wait_keeps_to_the_budget(
+    tmp_path: Path, puts_per_s: int
+) -> None:
     """Its records come in bursts, as those of a client that lingers for 5 ms."""
-    limits = replace(LIMITS, entry_bytes_max=200_000, puts_per_s=6, worth_bytes=25_000)
+    limits = replace(
+        LIMITS, entry_bytes_max=400_000, puts_per_s=puts_per_s, worth_bytes=25_000
+    )
     world = World(6, tmp_path, limits=limits)
     duration_s = 20
 
@@ -210,6 +216,64 @@ def test_uploads_overlap_and_are_bounded(tmp_path: Path) -> None:
 
     world.run(work)
     assert 1 < world.backend.under_way_max <= LIMITS.uploads_max
+
+
+async def learn(world: World) -> None:
+    """Upload so often that a slow upload is known as one."""
+    while world.backend.uploads < 40:
+        world.append(KEYS[1], 2_000)
+        await world.wal.committed()
+
+
+def test_an_entry_whose_upload_hangs_is_committed_without_its_object(tmp_path: Path) -> None:
+    world = World(7, tmp_path)
+
+    async def work() -> None:
+        await learn(world)
+        world.backend.hanging = asyncio.Event()
+        for key in KEYS[:2]:
+            world.append(key, 2_000)
+            begun_s = world.loop.time()
+            await world.wal.committed()
+            times_s.append(world.loop.time() - begun_s)
+        world.backend.hanging.set()
+        await asyncio.sleep(10)
+
+    times_s: list[float] = []
+    world.run(work)
+    assert max(times_s) < 1
+    rows = world.rows()
+    assert [one.is_inline for one in rows[-2:]] == [True, True]
+    keys = {one.key for one in world.store.list_objects("wal/")}
+    assert keys == {
+        object_key(one.session, one.sequence) for one in rows if not one.is_inline
+    }
+
+
+@pytest.mark.parametrize("slow_bytes_per_s", [0, 3_000])
+def test_the_catalog_gets_no_more_of_slow_uploads_than_it_may(
+    tmp_path: Path, slow_bytes_per_s: int
+) -> None:
+    limits = replace(LIMITS, slow_bytes_per_s=slow_bytes_per_s, uploads_max=100)
+    world, duration_s = World(8, tmp_path, limits=limits), 20
+
+    async def work() -> None:
+        await learn(world)
+        before = world.wal._counts.inline_bytes
+        world.backend.hanging = asyncio.Event()
+        for _ in range(duration_s):
+            world.append(KEYS[0], 3_900)
+            await asyncio.sleep(1)
+        inline_bytes.append(world.wal._counts.inline_bytes - before)
+        world.backend.hanging.set()
+        await world.wal.committed()
+
+    inline_bytes: list[int] = []
+    world.run(work)
+    at_once = 2 * limits.entry_bytes_max if slow_bytes_per_s else 0
+    assert inline_bytes[0] <= at_once + duration_s * slow_bytes_per_s
+    assert inline_bytes[0] >= duration_s * slow_bytes_per_s / 2
+    assert world.ends_committed() == world.ends
 
 
 def test_a_failure_is_known_while_it_lasts(world: World) -> None:

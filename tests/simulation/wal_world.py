@@ -35,6 +35,7 @@ class FaultyBackend:
     def __init__(self, backend: WalBackend, source: random.Random, rate: float) -> None:
         self._backend, self._source, self._rate = backend, source, rate
         self.uploads = self.under_way = self.under_way_max = 0
+        self.hanging: asyncio.Event | None = None  # uploads wait for it
         self._late: set[asyncio.Future[None]] = set()
 
     async def upload(self, sequence: int, entry: Entry) -> None:
@@ -42,9 +43,14 @@ class FaultyBackend:
         self.under_way += 1
         self.under_way_max = max(self.under_way, self.under_way_max)
         try:
+            if self.hanging is not None:
+                await self.hanging.wait()
             await self._do(lambda: self._backend.upload(sequence, entry), 0.04)
         finally:
             self.under_way -= 1
+
+    async def discard(self, sequence: int) -> None:
+        await self._do(lambda: self._backend.discard(sequence), 0.04)
 
     async def commit(self, first: int, entries: Sequence[tuple[Entry, bool]]) -> None:
         await self._do(lambda: self._backend.commit(first, entries), 0.003)
@@ -108,6 +114,7 @@ class World:
         try:
             for work in works:
                 self.loop.run_until_complete(work())
+            self.loop.run_until_complete(self.wal.close())
             self.loop.run_until_complete(self.backend.end())
             self.loop.run_until_complete(self.line.close())
         finally:

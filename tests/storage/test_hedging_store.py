@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from odradek.storage.files import Buffer
 from odradek.storage.metering import metered
 from odradek.storage.objects.counting import CountingStore
-from odradek.storage.objects.hedging import HedgingStore, UsualTime
+from odradek.storage.objects.hedging import HedgingStore
 from odradek.storage.objects.retrying import RetryingStore
 from odradek.storage.objects.store import (
     ObjectExists,
@@ -23,6 +24,7 @@ from odradek.storage.objects.store import (
     StoreRefused,
     StoreUnavailable,
 )
+from odradek.storage.objects.usual_time import UsualTime
 from tests.support.object_store import MemoryStore
 
 PATIENCE_S = 30.0
@@ -87,7 +89,7 @@ class Hedging(HedgingStore):
     ) -> None:
         super().__init__(store, share, on_hedged=self._note)
         self.count, self._hedged = 0, hedged
-        self._times = defaultdict(Slow)
+        self._times = defaultdict(partial(Slow, 0.0, 0.0))
 
     def _note(self) -> None:
         self.count += 1
@@ -159,7 +161,7 @@ def test_an_object_without_an_answer_is_found_by_the_repetition() -> None:
 def test_an_answer_in_the_usual_time_is_not_asked_for_again() -> None:
     store = MemoryStore()
     made = HedgingStore(store, 1.0)
-    made._times = defaultdict(Patient)
+    made._times = defaultdict(partial(Patient, 0.0, 0.0))
     made.create("new", b"0123")
     with pytest.raises(ObjectExists):
         made.create("new", b"0123")
@@ -189,21 +191,3 @@ def test_each_attempt_is_on_the_bill_of_its_work() -> None:
     store.let_go.set()
     made.join()
     assert meter.use.puts == 2
-
-
-@given(st.floats(0.001, 25.0))
-def test_a_store_that_is_always_as_slow_is_not_asked_again(time_s: float) -> None:
-    usual = UsualTime()
-    for _ in range(500):
-        usual.learn(time_s)
-    assert usual.longest_s > time_s
-
-
-@given(st.floats(0.001, 0.05), st.floats(0.0, 1e6))
-def test_one_that_hangs_leaves_the_usual_time(time_s: float, hanging_s: float) -> None:
-    usual = UsualTime()
-    for _ in range(500):
-        usual.learn(time_s)
-    before_s = usual.longest_s
-    usual.learn(hanging_s)
-    assert before_s <= usual.longest_s < 2 * before_s or hanging_s < time_s

@@ -95,6 +95,11 @@ ENTRIES = counter(
     " bodies in the object store (object).",
     "kind",
 )
+SLOW = counter(
+    "odradek_wal_slow_entries_total",
+    "Entries that were committed inline because their uploads took longer than most;"
+    " odradek.wal.slow.bytes.per.second limits them.",
+)
 BYTES = counter("odradek_wal_bytes_total", "Bytes of these entries.", "kind")
 WAL_SECONDS = histogram(
     "odradek_wal_seconds",
@@ -221,6 +226,7 @@ def object_families(facts: SharedFacts | None) -> Iterator[Metric]:
     yield from _of_store(facts)
     counts, cache = facts.counts, facts.cache.counters
     yield ENTRIES.each([("inline", counts.inline_entries), ("object", counts.object_entries)])
+    yield SLOW.one(counts.slow_entries)
     yield BYTES.each([("inline", counts.inline_bytes), ("object", counts.object_bytes)])
     yield as_histogram(
         WAL_SECONDS, [("commit", *facts.commits), ("entry", *facts.entries)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,3 +105,13 @@ def forget_small_entries(patch: pytest.MonkeyPatch) -> None:
         return await read(line, bucket, threads, [one for one in found if not one[0].is_inline])
 
     patch.setattr(wal_reading, "_read", forgetful)
+
+
+def discard_named_objects(patch: pytest.MonkeyPatch) -> None:
+    """The object of an entry is discarded if its upload was slow, also without another body."""
+
+    async def commit(self: Wal, sealed: Any) -> None:
+        await asyncio.sleep(self._usual.longest_s)
+        await self._backend.discard(sealed.sequence)
+
+    patch.setattr(Wal, "_commit_if_slow", commit)

@@ -53,6 +53,8 @@ SHARED_SETTINGS = {
     "odradek.object.store.url": "file:///simulated",
     "odradek.object.store.timeout.ms": "1000",
     "odradek.wal.puts.per.second": "50",
+    # Its threads would be those of the machine.
+    "odradek.object.store.hedged.percent": "0",
     # Longer than a broker stands still, and than requests are repeated.
     "odradek.object.delete.delay.ms": "8000",
     "log.cleaner.enable": "true",
