@@ -16,6 +16,7 @@ class Rules(NamedTuple):
     commits_by_sequence: bool = True
     commits_in_order: bool = True
     uploads_before_commit: bool = True
+    discards_the_inline: bool = True
     watermark_is_committed: bool = True
     epoch_rises_with_end: bool = True
     epoch_rises_with_handover: bool = True
@@ -73,6 +74,10 @@ GUARDS = {
     ),
     "uploads_before_commit": Guard(
         "the object of an entry is there before its commit",
+        ("odradek.broker.wal.wal:Wal._upload",),
+    ),
+    "discards_the_inline": Guard(
+        "the object of a slow upload is deleted at once only if the row has the entry's body",
         ("odradek.broker.wal.wal:Wal._upload",),
     ),
     "watermark_is_committed": Guard(

@@ -22,6 +22,10 @@ HOLD = {
     "back to the first leader": Bounds(handovers=2, stores=2, cleanings=1, has_garbage=False),
     "a job that cleans": Bounds(stores=2, cleanings=1, lost=1, has_jobs=True),
     "orphans": Bounds(records=1, expiries=1, late=1, stores=1, bodies="object", has_orphans=True),
+    "slow uploads": Bounds(in_flight=1, expiries=1, lost=1, slow=1, bodies="object"),
+    "orphans of slow uploads": Bounds(
+        records=1, expiries=1, slow=1, stores=1, bodies="object", has_orphans=True
+    ),
     "three brokers": Bounds(brokers=3, records=1, expiries=2, lost=1),
     # The same with more records in flight, or bodies in either place.
     "large takeover": Bounds(expiries=1, lost=1, bodies="both"),
@@ -37,6 +41,7 @@ BREAK = {
     "commits_by_sequence": Bounds(records=1, lost=1),
     "commits_in_order": Bounds(bodies="both"),
     "uploads_before_commit": Bounds(records=1, bodies="object"),
+    "discards_the_inline": Bounds(records=1, bodies="object"),
     "watermark_is_committed": Bounds(records=1),
     "epoch_rises_with_end": Bounds(crashes=1),
     "epoch_rises_with_handover": Bounds(handovers=1),

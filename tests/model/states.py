@@ -31,6 +31,8 @@ class Bounds(NamedTuple):
     # Answers of the catalog and the bucket that are lost; PUTs that take effect late.
     lost: int = 0
     late: int = 0
+    # Uploads that are slow: the catalog has the entries instead.
+    slow: int = 0
     handovers: int = 0
     stores: int = 0
     cleanings: int = 0
@@ -48,6 +50,7 @@ class Budget(NamedTuple):
     expiries: int
     lost: int
     late: int
+    slow: int
     handovers: int
     stores: int
     cleanings: int

@@ -29,6 +29,7 @@ _BROUGHT = {
     "crashes": {"crash", "join", "expel", "read_rows", "read_wal"},
     "expiries": {"end_lease", "renew", "expel", "notice", "read_rows", "read_wal"},
     "late": {"upload", "arrive"},
+    "slow": {"hurry", "arrive", "discard"},
     "handovers": {"give_up", "hand_over"},
     "stores": {"store", "change_rows"},
     "cleanings": {"clean", "exchange", "change_rows"},

@@ -88,6 +88,35 @@ class Writing:
                     late = world._replace(late=world.late | {entry.key})
                     yield f"{line}: it has no answer yet", spend(late, "late")
 
+    def hurry(self, world: World) -> Steps:
+        """A broker lets the catalog have an entry whose upload is slow, done or not."""
+        if not world.left.slow:
+            return
+        for number, broker in enumerate(world.brokers):
+            for at, entry in enumerate(broker.sealed):
+                if entry.is_ready:
+                    continue
+                line = f"broker {number} gives up the upload of entry {entry.sequence}"
+                inline = entry._replace(is_object=False, is_ready=True)
+                after = with_broker(
+                    spend(world, "slow"), number, sealed=replaced(broker.sealed, at, inline)
+                )
+                yield f"{line}, which is done", after._replace(bucket=world.bucket | {entry.key})
+                if entry.key not in world.bucket:
+                    yield f"{line}, which comes later", after._replace(
+                        late=world.late | {entry.key}
+                    )
+
+    def discard(self, world: World) -> Steps:
+        """A broker deletes the object of an entry that the catalog has."""
+        for number, broker in enumerate(world.brokers):
+            own = [one for one in world.catalog.entries if one.session == broker.session]
+            for entry in (*broker.sealed, *own):
+                is_wanted = entry.is_object and self._rules.discards_the_inline
+                if entry.key in world.bucket and not is_wanted:
+                    line = f"broker {number} discards the object of entry {entry.sequence}"
+                    yield line, world._replace(bucket=world.bucket - {entry.key})
+
     def arrive(self, world: World) -> Steps:
         """A PUT takes effect long after its sender has given it up."""
         for key in world.late:
