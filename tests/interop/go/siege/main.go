@@ -67,6 +67,8 @@ func main() {
 			kgo.ClientID(name),
 			kgo.MetadataMaxAge(5 * time.Second),
 			kgo.MetadataMinAge(500 * time.Millisecond),
+			// A broker that ends may close a connection that it has just taken.
+			kgo.AlwaysRetryEOF(),
 		},
 		places: places(os.Args[6:]),
 		source: rand.New(rand.NewSource(int64(seed.Sum64()))),
