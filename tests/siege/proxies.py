@@ -150,7 +150,8 @@ class Way:
 def _reset(writer: StreamWriter) -> None:
     """Close a connection as after a failure: its peer gets an error, not an end."""
     linger = struct.pack("ii", 1, 0)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    with contextlib.suppress(OSError):  # it is closed already
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     writer.transport.abort()
 
 
