@@ -279,9 +279,9 @@ class Wal:
                 self._lose(error)
                 return
             self._counts.commits.observe(begun_ns)
-            now_s = self._loop.time()
-            if self._silence.answered(now_s, self.pending_bytes):
-                self._puts.take_turn(now_s)
+            put_s = self._silence.answered(self._loop.time(), self.pending_bytes)
+            if put_s is not None:
+                self._puts.move_turn(put_s)
             for _ in ready:
                 self._settle(self._sealed.popleft())
             self._consider()
