@@ -31,10 +31,8 @@ from odradek.storage.objects.store import (
 from odradek.storage.objects.usual_time import UsualTime
 
 T = TypeVar("T")
-# Sends a request in a thread, and returns its answer.
-Send = Callable[[Callable[[], T]], Future[T]]
 
-# Larger objects are nobody's wait, and cost more to send again.
+# Nobody waits for larger objects, and they cost more to send again.
 _BYTES_MAX = 4 << 20
 _LEAST_S, _DEVIATIONS = 0.2, 8.0
 # Second requests that can be saved.
@@ -54,10 +52,9 @@ class HedgingStore:
         share: float,
         *,
         on_hedged: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`share` is the part of the requests that may be sent again."""
-        self._store, self._share, self._on_hedged, self._clock = store, share, on_hedged, clock
+        self._store, self._share, self._on_hedged = store, share, on_hedged
         self._threads = ThreadPoolExecutor(_THREADS_MAX, "bucket-request")
         self._lock = threading.Lock()
         self._times: defaultdict[tuple[str, int], UsualTime] = defaultdict(
@@ -114,7 +111,7 @@ class HedgingStore:
 
     def close(self) -> None:
         """Close the store; a request that hangs ends by its timeout."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
         self._store.close()
 
     # --- parts -----------------------------------------------------------------------------
@@ -136,14 +133,17 @@ class HedgingStore:
         """Send a request in a thread, with this context's meter."""
 
         def timed() -> T:
-            begun_s = self._clock()
+            begun_s = monotonic()
             try:
                 return request()
             finally:
                 with self._lock:
-                    usual.learn(self._clock() - begun_s)
+                    usual.learn(monotonic() - begun_s)
 
-        return self._threads.submit(copy_context().run, timed)
+        try:
+            return self._threads.submit(copy_context().run, timed)
+        except RuntimeError as error:  # another thread has closed the store
+            raise StoreUnavailable("the store is closed") from error
 
     def _may_hedge(self) -> bool:
         with self._lock:

@@ -170,6 +170,13 @@ def test_an_answer_in_the_usual_time_is_not_asked_for_again() -> None:
     assert store.requests == 3
 
 
+def test_a_store_that_was_closed_is_not_available() -> None:
+    made = HedgingStore(MemoryStore(), 1.0)
+    made.close()
+    with pytest.raises(StoreUnavailable):
+        made.read("old")
+
+
 @given(st.integers(0, 40), st.sampled_from([0.0, 0.05, 0.25, 1.0]))
 def test_no_more_than_a_share_is_sent_again(count: int, share: float) -> None:
     store = HangingStore(*["before"] * count)
