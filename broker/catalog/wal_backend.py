@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -26,11 +26,7 @@ class SessionWal:
 
     async def upload(self, sequence: int, entry: Entry) -> None:
         """Put an entry into the bucket. Raises WalFailure, and WalLost if another one is there."""
-        put = partial(self._put, object_key(self._session, sequence), entry)
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, put)
-        except ObjectStoreError as error:
-            raise WalFailure(str(error)) from error
+        await self._ask(partial(self._put, object_key(self._session, sequence), entry))
 
     def _put(self, key: str, entry: Entry) -> None:
         parts = entry.object()
@@ -44,9 +40,11 @@ class SessionWal:
 
     async def discard(self, sequence: int) -> None:
         """Delete the object of an entry, if it is there. Raises WalFailure."""
-        delete = partial(self._store.delete, [object_key(self._session, sequence)])
+        await self._ask(partial(self._store.delete, [object_key(self._session, sequence)]))
+
+    async def _ask(self, request: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, delete)
+            await asyncio.get_running_loop().run_in_executor(self._threads, request)
         except ObjectStoreError as error:
             raise WalFailure(str(error)) from error
 

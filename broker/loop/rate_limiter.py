@@ -34,6 +34,11 @@ class RateLimiter:
         if 0 < rate < INT32_MAX:
             self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / rate
 
+    def move(self, rate: int, event_s: float) -> None:
+        """Let an event that did not wait for its turn have had it; the next one follows it."""
+        if 0 < rate < INT32_MAX:
+            self._next_s = max(self._next_s, event_s + 1 / rate)
+
     def give_back(self, rate: int) -> None:
         """Undo take()."""
         if 0 < rate < INT32_MAX:

@@ -14,6 +14,7 @@ milliseconds, longer where more came before an answer; such a PUT is one of the 
 
 from __future__ import annotations
 
+from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.dataclass import dataclass
 
 # A producer with several requests under way sends the next one within this time.
@@ -23,8 +24,6 @@ _PACE_PART = 0.25
 _LONGER, _SHORTER = 2.0, 0.9
 # A load that did not wait once will be silent by chance, too.
 _DOUBTS = 16
-# The PUTs of this time may come at once.
-_BURST_S = 1.0
 # Credits that can be saved, each for one PUT.
 _CREDITS_MAX = 8.0
 # Less is no wait: the difference of two times has an error of rounding.
@@ -51,13 +50,13 @@ class PutBudget:
     """The PUTs of a WAL: so many a second, and more for large entries."""
 
     def __init__(self, limits: WalLimits) -> None:
-        self._period_s, self._worth_bytes = 1 / limits.puts_per_s, limits.worth_bytes
-        self._next_s = 0.0
+        self._rate, self._worth_bytes = limits.puts_per_s, limits.worth_bytes
+        self._turns = RateLimiter()
         self._credits = 0.0
 
     def delay_s(self, now_s: float) -> float:
         """Return the time until the next PUT of those that each second has."""
-        delay_s = self._next_s - now_s
+        delay_s = self._turns.delay_s(self._rate, now_s)
         return delay_s if delay_s >= _WAIT_MIN_S else 0.0
 
     def is_worth(self, size_bytes: int) -> bool:
@@ -70,12 +69,12 @@ class PutBudget:
         if self.delay_s(now_s):
             left -= 1
         else:
-            self._next_s = max(self._next_s, now_s - _BURST_S) + self._period_s
+            self._turns.take(self._rate, now_s)
         self._credits = min(max(left, 0.0), _CREDITS_MAX)
 
     def move_turn(self, put_s: float) -> None:
         """Let a PUT that did not wait for its turn have had it."""
-        self._next_s = max(self._next_s, put_s + self._period_s)
+        self._turns.move(self._rate, put_s)
 
 
 class SlowEntries:
