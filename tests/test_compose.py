@@ -173,7 +173,7 @@ def _bucket() -> str:
     """Return the bucket that the server's command creates."""
     shell, option, command = SERVICES["s3"]["entrypoint"]
     assert (shell, option) == ("sh", "-c")
-    found = re.match(r"mkdir -p /data/(\S+) && exec versitygw .* posix /data$", command)
+    found = re.match(r"mkdir -p /data/(\S+) && exec versitygw .* posix .* /data$", command)
     assert found is not None
     return found[1]
 
