@@ -58,9 +58,10 @@ class ThreeBrokers(OdradekProcess):
 
     others: list[OdradekProcess] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
+    source: random.Random = field(default_factory=lambda: random.Random(1))
 
     def start(self) -> float:
-        """Start the database, then the brokers."""
+        """Start the database, then the brokers that do not run."""
         if not self.others:
             url = self.stack.enter_context(running_postgresql()).create_database("catalog")
             shared = {**self.settings, "odradek.catalog.url": url}
@@ -70,10 +71,15 @@ class ThreeBrokers(OdradekProcess):
                 if "listeners" in own:
                     own["listeners"] = f"PLAINTEXT://127.0.0.1:{free_port()}"
                 self.others.append(ForkedOdradek(self.directory / str(node_id), own))
-        took_s = super().start()
-        took_s += sum(one.start() for one in self.others)
+        took_s = super().start() if self.process is None else 0.0
+        took_s += sum(one.start() for one in self.others if one.process is None)
         wait_until_known(1 + len(self.others), self.port)
         return took_s
+
+    def kill(self) -> None:
+        """Kill one of the brokers."""
+        victim = self.source.choice([self, *self.others])
+        OdradekProcess.kill(victim)
 
     def stop(self) -> None:
         """Stop the brokers; they may be started again."""

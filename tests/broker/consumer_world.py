@@ -149,7 +149,7 @@ class ConsumerWorld:
         is_new = name not in self.topics.by_name
         if is_new:
             self.topic_count += 1
-        fresh_id = f"{name}{self.topic_count}".encode().ljust(16, b"_")
+        fresh_id = f"{name[:10]}{self.topic_count}".encode().ljust(16, b"_")
         present = self.topics.by_name.get(name, (topic_id or fresh_id, 0))
         self.topics.by_name[name] = (present[0], count)
         self.shard.consumers.topic_changed(name, is_new=is_new)

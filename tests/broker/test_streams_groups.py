@@ -75,7 +75,8 @@ def group_of(world: ConsumerWorld) -> StreamsGroup:
 
 def owning(*partitions: int) -> dict[str, Any]:
     """Return the fields of a member that owns active tasks."""
-    return {**NOTHING, "active_tasks": [TaskIds(subtopology_id="0", partitions=[*partitions])]}
+    tasks = [TaskIds(subtopology_id="0", partitions=[*partitions])] if partitions else []
+    return {**NOTHING, "active_tasks": tasks}
 
 
 def test_a_silent_member_is_removed() -> None:
@@ -113,6 +114,20 @@ def test_tasks_are_given_up_before_another_member_gets_them() -> None:
     answer = send(world, "b", b_epoch, **owning())
     assert [one.partitions for one in answer.active_tasks] == [[2, 3]]
     assert group_of(world).state is StreamsState.STABLE
+
+
+def test_an_answer_that_was_lost_is_repeated() -> None:
+    """Kafka 4.3 does not: the member would have no tasks until the next rebalance."""
+    world = world_of()
+    a_epoch, b_epoch = (join(world, name).member_epoch for name in "ab")
+    send(world, "a", a_epoch, **owning(0, 1, 2, 3))
+    send(world, "a", a_epoch, **owning(0, 1))
+    lost = send(world, "b", b_epoch)
+    assert [one.partitions for one in lost.active_tasks] == [[2, 3]]
+    # As a client does that has had no answer: it reports its tasks, though they are the same.
+    again = send(world, "b", b_epoch, **owning())
+    assert again.active_tasks == lost.active_tasks
+    assert send(world, "b", again.member_epoch, **owning(2, 3)).active_tasks is None
 
 
 def test_the_first_assignment_waits_for_more_members() -> None:

@@ -1,4 +1,4 @@
-"""Kafka Streams counts words exactly once, though it and the broker are killed again and again.
+"""Kafka Streams counts words exactly once, though it and brokers are killed again and again.
 
 The counts are kept in state stores, whose changelogs are compacted topics; half of the restarts
 find no store and restore it from there. With no cache in between the output has each count of
@@ -20,7 +20,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import KafkaProcess, OdradekProcess, free_port
+from tests.conftest import starting
+from tests.interop.conftest import KIND, Broker, StartBroker
 from tests.interop.programs import BUILDS, Process
 
 LIBS = BUILDS / "streams" / "libs"
@@ -32,40 +33,41 @@ SEED = int(os.environ.get("STREAMS_SEED", "1"))
 BETWEEN_KILLS_S = (4.0, 9.0)
 QUIET_TIMEOUT_S = 120.0
 
-Broker = OdradekProcess | KafkaProcess
+SETTINGS = {
+    "log.cleaner.backoff.ms": "500",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    # A streams group gets its timeouts from the broker.
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.session.timeout.ms": "6000",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.min.heartbeat.interval.ms": "500",
+}
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    kind = KafkaProcess if os.environ.get("INTEROP_BROKER") == "kafka" else OdradekProcess
-    settings = {
-        "log.cleaner.backoff.ms": "500",
-        "offsets.topic.num.partitions": "3",
-        "transaction.state.log.num.partitions": "3",
-    }
-    running = kind(tmp_path / "broker", settings, port=free_port())
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start a broker that may be killed: the supervisor of workers logs that as an error."""
+    yield from starting(KIND, tmp_path)
 
 
-def test_word_counts_are_exact_though_the_application_and_the_broker_are_killed(
-    broker: Broker, tmp_path: Path
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
+def test_word_counts_are_exact_though_the_application_and_brokers_are_killed(
+    start_broker: StartBroker, tmp_path: Path, protocol: str
 ) -> None:
     if not LIBS.exists():
         pytest.skip("the program is not built: run `make interop`")
     source = random.Random(SEED)
+    broker = start_broker(SETTINGS)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = [NewTopic(name, PARTITIONS, 1) for name in (INPUT, OUTPUT)]
     for created in admin.create_topics(new).values():
         created.result(30)
     writing = Writing(broker.bootstrap, source.randrange(1 << 30))
     state = tmp_path / "state"
-    application = run(broker, state)
+    application = run(broker, state, protocol)
     writing.start()
     try:
         for kill in range(KILLS):
@@ -77,7 +79,7 @@ def test_word_counts_are_exact_though_the_application_and_the_broker_are_killed(
                 application.close()
                 if kill % 4:
                     shutil.rmtree(state, ignore_errors=True)
-                application = run(broker, state)
+                application = run(broker, state, protocol)
         written = writing.stop()
         seen = read_until(broker.bootstrap, written)
     finally:
@@ -87,10 +89,10 @@ def test_word_counts_are_exact_though_the_application_and_the_broker_are_killed(
     assert set(seen) == set(written)
 
 
-def run(broker: Broker, state: Path) -> Process:
+def run(broker: Broker, state: Path, protocol: str) -> Process:
     """Start the application."""
     classes = f"{BUILDS / 'streams' / 'classes'}:{LIBS}/*"
-    arguments = [broker.bootstrap, str(state), INPUT, OUTPUT]
+    arguments = [broker.bootstrap, str(state), INPUT, OUTPUT, protocol]
     level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return Process(["java", "-Xmx512m", level, "-cp", classes, "streams.WordCount", *arguments])
 

@@ -73,7 +73,8 @@ def heartbeat(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest, caller: 
     if not group.members:
         turn.delay_assignment()
     target = targets.update(turn, epoch, configured, turn.config.standby_count, updated)
-    step = Step(updated, target.tasks, target.epoch, group.processes, _owned(request))
+    owned = _owned(request)
+    step = Step(updated, target.tasks, target.epoch, group.processes, owned)
     moved = step.take()
     if moved != updated:
         turn.emit(Kind.CURRENT, moved.current(), member_id)
@@ -82,6 +83,10 @@ def heartbeat(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest, caller: 
     if request.shutdown_application:
         turn.unlogged.shutdown_member = turn.unlogged.shutdown_member or member_id
     response = _response(turn, request, moved, moved.assigned != member.assigned)
+    if owned is not None and owned != moved.assigned.tasks:
+        # The last answer may have been lost. Kafka 4.3 does not repeat it: the member has no tasks
+        # until they change.
+        _answer_tasks(response, moved.assigned)
     missing: Mapping[str, InternalTopic] = {}
     if configured.problem is not None:
         missing = configured.missing

@@ -21,7 +21,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts words exactly once, each count an update in the output, until its input ends.
  *
- * <p>Arguments: bootstrap servers, folder of the state stores, input topic, output topic.
+ * <p>Arguments: bootstrap servers, folder of the state stores, input topic, output topic, and the
+ * protocol of its group, classic or streams.
  */
 public final class WordCount {
     private WordCount() {}
@@ -29,7 +30,7 @@ public final class WordCount {
     public static void main(String[] arguments) throws Exception {
         try (KafkaStreams streams = new KafkaStreams(
                 counting(arguments[2], arguments[3]).build(),
-                settings(arguments[0], arguments[1]))) {
+                settings(arguments[0], arguments[1], arguments[4]))) {
             CountDownLatch ended = new CountDownLatch(1);
             streams.setUncaughtExceptionHandler(error -> {
                 error.printStackTrace();
@@ -73,7 +74,7 @@ public final class WordCount {
         return builder;
     }
 
-    private static Properties settings(String bootstrap, String state) {
+    private static Properties settings(String bootstrap, String state, String protocol) {
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
@@ -84,9 +85,12 @@ public final class WordCount {
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
-        // So the place of one that was killed is taken soon.
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6_000);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 500);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, protocol);
+        // So the place of one that was killed is taken soon; brokers set it for a streams group.
+        if (protocol.equals("classic")) {
+            settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6_000);
+            settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 500);
+        }
         settings.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), 10_000);
         return settings;
     }
