@@ -5,13 +5,16 @@ A failure is had again by its seed: pytest -k "test_a_cluster_keeps_its_promises
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.simulation.cluster.run import Survey, run
+from tests.simulation.cluster.run import Survey, play, run
+from tests.simulation.cluster.world import World
 from tests.simulation.mistakes import clusters, coordinators, disks
 from tests.simulation.mistakes.finding import Mistake, find_mistake, name_of
 
@@ -43,6 +46,17 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         # A cluster that is in trouble all the time may answer no reader; this one is not.
         assert survey.counts["read"] and survey.counts["committed"]
     assert histories[0] == histories[1]
+
+
+def test_a_world_goes_with_its_play(tmp_path: Path) -> None:
+    worlds = []
+
+    async def scene(world: World) -> None:
+        worlds.append(weakref.ref(world))
+
+    play(1, tmp_path, 1, scene)
+    gc.collect()
+    assert worlds[0]() is None
 
 
 # --- the checks can fail: mistakes that are found within the seeds of the short form -----------

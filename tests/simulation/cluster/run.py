@@ -65,9 +65,12 @@ def run(seed: int, path: Path, left: Left = NOTHING) -> Survey:
     """Run a cluster with its catalog in a directory; return its problems and its history."""
     count = random.Random(f"size {seed}").choice([1, 2, 3, 3, 3, 4, 5])
     survey = Survey()
-    world = World(Network(seed), path, seed, count)
-    world.left = left
-    survey.history = play_in(world, lambda world: Simulation(world, survey).run())
+
+    def scene(world: World) -> Coroutine[Any, Any, None]:
+        world.left = left
+        return Simulation(world, survey).run()
+
+    survey.history = play_in(lambda: World(Network(seed), path, seed, count), scene)
     survey.problems = [str(one) for one in check(survey.history)]
     return survey
 
@@ -76,14 +79,17 @@ def play(
     seed: int, path: Path, count: int, scene: Callable[[World], Coroutine[Any, Any, None]]
 ) -> History:
     """Play a scene with the machines of a cluster, which are not started yet."""
-    return play_in(World(Network(seed), path, seed, count), scene)
+    return play_in(lambda: World(Network(seed), path, seed, count), scene)
 
 
-def play_in(world: W, scene: Callable[[W], Coroutine[Any, Any, None]]) -> History:
-    """Play a scene in a world."""
+def play_in(
+    make_world: Callable[[], W], scene: Callable[[W], Coroutine[Any, Any, None]]
+) -> History:
+    """Play a scene in a world of its own."""
     was_searching = gc.isenabled()
     gc.collect()
     gc.freeze()  # the next search for garbage, here or in a later play, finds new objects alone
+    world = make_world()  # now: a frozen world would stay for good, with all that it refers to
     try:
         history = _play(world, scene)
         world.loop.end_threads()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,12 @@ def run(seed: int, path: Path, left: Left = NOTHING) -> Survey:
     """Run a cluster with its catalog in a directory; return its problems and its history."""
     count = random.Random(f"size {seed}").choice([2, 2, 3])
     survey = Survey()
-    world = SharedWorld(path, seed, count)
-    world.left = left
-    history = play_in(world, lambda world: SharedCourse(world, survey).run())
-    survey.history = history
+
+    def scene(world: SharedWorld) -> Coroutine[Any, Any, None]:
+        world.left = left
+        return SharedCourse(world, survey).run()
+
+    survey.history = history = play_in(lambda: SharedWorld(path, seed, count), scene)
     history.topics = {DATA: SHARED, COMPACTED: Topic(keeps_reads=True, is_compacted=True)}
     survey.problems = [str(one) for one in check(history)]
     return survey
