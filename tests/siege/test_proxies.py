@@ -11,6 +11,7 @@ import socketserver
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -26,9 +27,10 @@ class _Echo(socketserver.BaseRequestHandler):
     got: list[bytes]
 
     def handle(self) -> None:
-        while piece := self.request.recv(100):
-            self.got.append(piece)
-            self.request.sendall(piece)
+        with suppress(ConnectionResetError):  # as a proxy ends it
+            while piece := self.request.recv(100):
+                self.got.append(piece)
+                self.request.sendall(piece)
 
 
 class _Server(socketserver.ThreadingTCPServer):
