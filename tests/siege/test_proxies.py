@@ -11,7 +11,6 @@ import socketserver
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -27,7 +26,7 @@ class _Echo(socketserver.BaseRequestHandler):
     got: list[bytes]
 
     def handle(self) -> None:
-        with suppress(ConnectionResetError):  # as a proxy ends it
+        with contextlib.suppress(ConnectionResetError):  # as a proxy ends it
             while piece := self.request.recv(100):
                 self.got.append(piece)
                 self.request.sendall(piece)
