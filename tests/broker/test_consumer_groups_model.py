@@ -9,7 +9,7 @@ everything that is read comes to somebody.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
 from tests.broker.group_fakes import FakeTopics
+from tests.broker.holders import Holder
 from tests.profiles import examples
 
 TOPICS = ("a", "b", "c")
@@ -35,34 +36,14 @@ Partition = tuple[bytes, int]
 
 
 @dataclass
-class Client:
-    """A consumer: what it reads, and what it believes."""
+class Client(Holder[Partition]):
+    """A consumer, and what it reads."""
 
     name: str
     topics: tuple[str, ...]
     instance: str | None = None
     expression: str | None = None
     assignor: str | None = None
-    epoch: int = 0
-    # What it is assigned, and what it has at this moment.
-    assigned: set[Partition] = field(default_factory=set)
-    owned: set[Partition] = field(default_factory=set)
-    # Whether it has told its subscription at this epoch of its life.
-    must_tell_all: bool = True
-
-    def reset(self) -> None:
-        """Give everything up and begin again."""
-        self.epoch, self.must_tell_all = 0, True
-        self.assigned, self.owned = set(), set()
-
-    def give_up(self) -> None:
-        """Stop reading what is not assigned any more."""
-        self.owned &= self.assigned
-
-    def take(self) -> None:
-        """Begin to read what is assigned, after all else has been given up."""
-        self.give_up()
-        self.owned |= self.assigned
 
 
 class Scene:

@@ -31,6 +31,7 @@ from odradek.protocol.messages.streams_group_heartbeat import (
 )
 from tests.broker.consumer_world import GROUP, ConsumerWorld, Crash, Crashed
 from tests.broker.group_fakes import FakeTopics
+from tests.broker.holders import Holder
 from tests.broker.streams_topologies import counting, stateless, subtopology, topic
 from tests.profiles import examples
 
@@ -60,31 +61,11 @@ Task = tuple[str, str, int]
 
 
 @dataclass
-class Client:
-    """A stream thread: its process, and what it believes."""
+class Client(Holder[Task]):
+    """A stream thread: its process, and the tasks that it has reported."""
 
     process: str
-    epoch: int = 0
-    # Its assignment, and the tasks that are open at this moment.
-    assigned: set[Task] = field(default_factory=set)
-    owned: set[Task] = field(default_factory=set)
-    # Whether the last heartbeat was not answered.
-    must_tell_all: bool = True
     told: set[Task] = field(default_factory=set)
-
-    def reset(self) -> None:
-        """Close all tasks, and begin again."""
-        self.epoch, self.must_tell_all = 0, True
-        self.assigned, self.owned = set(), set()
-
-    def give_up(self) -> None:
-        """Close the tasks that are not assigned any more."""
-        self.owned &= self.assigned
-
-    def take(self) -> None:
-        """Open the assigned tasks, after all others have been closed."""
-        self.give_up()
-        self.owned |= self.assigned
 
 
 class Scene:

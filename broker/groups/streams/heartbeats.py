@@ -82,11 +82,7 @@ def heartbeat(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest, caller: 
     turn.watch(member_id)
     if request.shutdown_application:
         turn.unlogged.shutdown_member = turn.unlogged.shutdown_member or member_id
-    response = _response(turn, request, moved, moved.assigned != member.assigned)
-    if owned is not None and owned != moved.assigned.tasks:
-        # The last answer may have been lost. Kafka 4.3 does not repeat it: the member has no tasks
-        # until they change.
-        _answer_tasks(response, moved.assigned)
+    response = _response(turn, request, owned, moved, moved.assigned != member.assigned)
     missing: Mapping[str, InternalTopic] = {}
     if configured.problem is not None:
         missing = configured.missing
@@ -235,6 +231,7 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
 def _response(
     turn: StreamsTurn,
     request: StreamsGroupHeartbeatRequest,
+    owned: Tasks | None,
     moved: StreamsMember,
     has_other_tasks: bool,
 ) -> StreamsGroupHeartbeatResponse:
@@ -249,6 +246,10 @@ def _response(
         unlogged.endpoints.pop(moved.member_id, None)
         if moved.endpoint is not None:
             unlogged.endpoint_epoch += 1
+    elif owned is not None and owned != moved.assigned.tasks:
+        # The last answer may have been lost. Kafka 4.3 does not repeat it: the member has no tasks
+        # until they change.
+        _answer_tasks(response, moved.assigned)
     if unlogged.endpoint_epoch != request.endpoint_information_epoch:
         response.partitions_by_user_endpoint = endpoints.listed(turn, moved)
     if not turn.is_new:
