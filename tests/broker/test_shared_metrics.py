@@ -265,7 +265,9 @@ async def test_a_put_that_hangs_holds_up_no_producer(tmp_path: Path, way: str) -
 @on_uvloop
 async def test_a_store_that_fails_is_shown_with_its_error(tmp_path: Path) -> None:
     quick = {"odradek.object.store.timeout.ms": "1000"}
-    settings = {**SLOW, **HTTP, **quick, "odradek.wal.inline.bytes.max": "0"}
+    # Without slow entries: the catalog would have the records before the store answers again.
+    put = {"odradek.wal.inline.bytes.max": "0", "odradek.wal.slow.bytes.per.second": "0"}
+    settings = {**SLOW, **HTTP, **quick, **put}
     url = f"sqlite://{tmp_path / 'catalog.db'}"
     async with cluster(tmp_path, url, 1, settings) as (one,):
         await create(one, "t", 1)
