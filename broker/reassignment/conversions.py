@@ -92,7 +92,7 @@ class Conversions:
     def _is_due(self, log: Log) -> bool:
         leader = self._topics.leader_of(log.topic_id, log.partition)
         is_still = leader is not None and leader.target == NO_LEADER
-        return is_still and not (log.is_closed or self._moves.is_moving(log))
+        return is_still and self._topics.serves(log) and not self._moves.is_moving(log)
 
     async def _convert(self, log: Log) -> bool:
         """Bring a log to the other storage; return whether it is there."""

@@ -192,8 +192,13 @@ class Handovers:
 
     async def _exchange(self, given: Mapping[Log, int]) -> int:
         """Close logs, and let others lead their partitions, within a change."""
-        # Meanwhile the partition may have been deleted, or its disk may have failed.
-        logs = [log for log in given if not log.is_closed and not self._moves.is_moving(log)]
+        # Meanwhile the partition may have been deleted, its disk may have failed, or the session
+        # of this broker may have ended, so that another one leads it.
+        logs = [
+            log
+            for log in given
+            if self._topics.serves(log) and not self._moves.is_moving(log)
+        ]
         copies = self._copies({log: given[log] for log in logs})
         logs = [log for log in logs if log in copies or self._is_at_hand(log, given[log])]
         # From here to the outcome memory follows no change: it would open the logs again.

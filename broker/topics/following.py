@@ -53,11 +53,6 @@ class FollowingTopics(LiveTopics):
         """Whether all partitions are given up, until `restore`."""
         return self._has_resigned
 
-    def leads(self, topic_id: bytes, number: int) -> bool:
-        """Return whether this broker is to lead a partition, by the metadata in memory."""
-        topic = self._by_id.get(topic_id)
-        return topic is not None and self._leads(topic.record, number)
-
     def is_here(self, topic_id: bytes, number: int) -> bool:
         """Return whether this host has the files of a partition, also while no broker leads it."""
         leader = self.leader_of(topic_id, number)

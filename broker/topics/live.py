@@ -93,6 +93,11 @@ class LiveTopics(TopicTable):
         """Whether other brokers may lead partitions."""
         return self._store.is_shared
 
+    def leads(self, topic_id: bytes, number: int) -> bool:
+        """Return whether this broker is to lead a partition, by the metadata in memory."""
+        topic = self._by_id.get(topic_id)
+        return topic is not None and self._leads(topic.record, number)
+
     async def load(self, metadata: Metadata) -> None:
         """Load the logs, within a change; called once, before requests come.
 
@@ -148,8 +153,9 @@ class LiveTopics(TopicTable):
             logger.info("finished deletion topics=%s", ",".join(one.name for one in doomed))
 
     def take_offline(self, log: Log, cause: StorageError) -> None:
-        """Make a partition answer with an error from now on."""
-        self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
+        """Make a partition answer with an error from now on, unless others lead it by now."""
+        if self.leads(log.topic_id, log.partition):
+            self._replace(log.topic_id, OfflinePartition(log.topic, log.partition, cause, log))
 
     async def reopen(self) -> None:
         """Try to bring the offline partitions back, in turn with all other changes."""
@@ -170,7 +176,7 @@ class LiveTopics(TopicTable):
                 return
         opened = await self._partitions.open(wanted)
         for topic, one in zip(topics, opened, strict=True):
-            self._replace(topic.topic_id, one)
+            self._replace(topic.topic_id, self._as_led(one, topic.record))
             if isinstance(one, Log):
                 logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
                 self._leaders_changed(topic)

@@ -15,6 +15,7 @@ from odradek.broker.orders.topics import TopicOrder
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.states import OfflinePartition, Partition
 from odradek.broker.topics.topic import Topic
+from odradek.storage.log import Log
 
 
 class TopicTable:
@@ -35,6 +36,11 @@ class TopicTable:
     def by_id(self, topic_id: bytes) -> Topic | None:
         """Return a topic by its id."""
         return self._by_id.get(topic_id)
+
+    def serves(self, log: Log) -> bool:
+        """Return whether requests find a log."""
+        topic = self._by_id.get(log.topic_id)
+        return topic is not None and topic.partitions[log.partition] is log
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterate over the topics as they are now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ import pytest
 from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
-from odradek.broker.topics.states import Partition
+from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
 from odradek.config.resolution import Layer, Source
+from odradek.storage.errors import DiskFailure
 from odradek.storage.log import Log
 from odradek.storage.real_files import RealFileSystem
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import append, batch, create, on_uvloop, until
+from tests.broker.test_cluster import SLOW, known_everywhere
+from tests.broker.test_shared_topics import cluster, leader_of
 
 HandOver = Callable[..., Awaitable[Any]]
 
@@ -119,3 +123,43 @@ async def test_one_broker_has_the_log_whatever_the_catalog_answers(
         assert log.is_closed
         assert not [one for one in old.logs() if one.topic == "t"]
         await until(lambda: not old.topics.leads(topic.topic_id, 0))
+
+
+@on_uvloop
+async def test_a_broker_follows_the_leader_of_a_log_that_it_was_about_to_hand_over(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """It waited for another change, in which the partition got its new leader."""
+    async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
+        await create(brokers[0], "t", 1)
+        await known_everywhere(brokers, "t")
+        old = leader_of(brokers)
+        assert old is not None and old.handovers is not None
+        log, new = partition(old), next(one for one in brokers if one is not old)
+        assert isinstance(log, Log) and log.is_shared
+        topic = old.topics.get("t")
+        assert topic is not None
+        (leader,) = topic.record.leaders
+        later = replace(leader, node_id=new.node_id, replica=new.node_id, epoch=leader.epoch + 1)
+        record = replace(topic.record, leaders=(later,))
+        change = old.changes.run(lambda: old.topics.follow({topic.topic_id: record}, {}))
+        await asyncio.gather(change, old.handovers._hand_over({log: new.node_id}))
+        assert partition(old) == RemotePartition("t", 0, later)
+
+
+@on_uvloop
+async def test_a_log_that_others_lead_is_not_taken_offline(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """Or this broker would open it again, beside its leader."""
+    async with two_workers(tmp_path, catalog_url) as (first, second):
+        topic = await create(first, "t", 1)
+        await until(lambda: second.topics.get("t") is not None)
+        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        log = partition(old)
+        assert isinstance(log, Log) and old.handovers is not None
+        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
+        await until(lambda: not old.topics.leads(topic.topic_id, 0))
+        old.topics.take_offline(log, DiskFailure(log.directory, OSError("late")))
+        known = old.topics.get("t")
+        assert known is not None and known.other_leader(0) == new.node_id
