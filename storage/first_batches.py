@@ -60,15 +60,16 @@ class FirstBatches:
         known = self._awaited.get(producer_id)
         return known is not None and known.epoch == epoch and known.is_verified
 
-    def check(self, batch: BatchHeader, *, has_batches: bool) -> None:
-        """Check that a batch does not take the place of one that was sent before it.
+    def check(self, batch: BatchHeader) -> None:
+        """Check that the first batch of a producer here is not one that was sent after it.
 
-        `has_batches`: whether the log has batches of the producer. Raises OutOfOrderSequence.
+        A producer that has batches here can only go on with the next one; the awaited one may be
+        a late repetition of an earlier batch. Raises OutOfOrderSequence.
         """
         known = self._awaited.get(batch.producer_id)
         if known is None:
             return
-        first = 0 if known.is_numbered_from_0 and not has_batches else known.sequence
+        first = 0 if known.is_numbered_from_0 else known.sequence
         if batch.base_sequence > first:
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} began with sequence {batch.base_sequence}, "

@@ -129,13 +129,11 @@ class ProducerStates:
             if batch.producer_epoch < 0:
                 raise InvalidProducerEpoch(f"producer {batch.producer_id} wrote without an epoch")
             if self.first_batches and from_client:
-                self.first_batches.check(batch, has_batches=False)
+                self.first_batches.check(batch)
             return None
         if batch.producer_epoch < known.epoch:
             raise _fenced(batch, known)
         if from_client and batch.producer_epoch > known.epoch:
-            if self.first_batches:
-                self.first_batches.check(batch, has_batches=bool(known.batches))
             if batch.base_sequence != 0:
                 raise OutOfOrderSequence(
                     f"producer {batch.producer_id} began epoch {batch.producer_epoch} "
@@ -149,8 +147,6 @@ class ProducerStates:
                     and remembered.last_sequence == last_sequence
                 ):
                     return remembered
-            if self.first_batches:
-                self.first_batches.check(batch, has_batches=bool(known.batches))
             expected = (known.last_sequence + 1) % _SEQUENCE_MODULUS
             if batch.base_sequence != expected:
                 raise OutOfOrderSequence(

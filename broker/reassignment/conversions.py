@@ -83,16 +83,17 @@ class Conversions:
 
     def _due(self, now_s: float) -> Iterator[Log]:
         for topic in self._topics:
-            is_object = topic.config.odradek_storage == OBJECT
             for log in topic.logs:
-                is_its_turn = self._failed.get(log, now_s) <= now_s
-                if log.is_shared != is_object and is_its_turn and self._is_due(log):
+                if self._failed.get(log, now_s) <= now_s and self._is_due(log):
                     yield log
 
     def _is_due(self, log: Log) -> bool:
-        leader = self._topics.leader_of(log.topic_id, log.partition)
-        is_still = leader is not None and leader.target == NO_LEADER
-        return is_still and self._topics.serves(log) and not self._moves.is_moving(log)
+        topic = self._topics.by_id(log.topic_id)
+        if topic is None or not self._topics.serves(log):
+            return False
+        is_wanted = log.is_shared != (topic.config.odradek_storage == OBJECT)
+        is_still = topic.record.leaders[log.partition].target == NO_LEADER
+        return is_wanted and is_still and not self._moves.is_moving(log)
 
     async def _convert(self, log: Log) -> bool:
         """Bring a log to the other storage; return whether it is there."""

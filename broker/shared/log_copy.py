@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -10,6 +11,7 @@ from odradek.broker.metadata.statements import Connection
 from odradek.storage.checkpoints import LeftLog
 from odradek.storage.log import Log
 from odradek.storage.readable_log import LogIdentity
+from odradek.storage.scan import whole_batches
 
 Change = Callable[[Connection], Sequence[Partition]]
 """Changes the catalog; returns the partitions that it has changed."""
@@ -34,7 +36,7 @@ class LogCopy(ABC):
     async def copy(self) -> None:
         """Copy nearly all of the log, which takes appends meanwhile."""
         log = self._log
-        await self._begin_at(log.segments[0].base_offset)
+        await self._begin_at(await asyncio.to_thread(self._first_offset))
         for _ in range(_ROUNDS_MAX):
             begin = self._end_offset
             await self._go_on(log.high_watermark)
@@ -75,6 +77,15 @@ class LogCopy(ABC):
         await self._go_on(end_offset)
         if not self._size_bytes and self._end_offset < end_offset:
             await self._begin_at(end_offset)
+
+    def _first_offset(self) -> int:
+        """Return where a copy begins: with the batch at the log's start; in a thread."""
+        start_offset = self._log.log_start_offset
+        found = self._log.read(start_offset, 1, at_least_one=True)
+        if found is None:
+            return start_offset
+        _, header = next(whole_batches(memoryview(found.read())))
+        return min(header.base_offset, start_offset)
 
     def _read(self, end_offset: int) -> bytes | None:
         """Return the next batches, None if there are none before an offset; in a thread."""

@@ -75,7 +75,7 @@ class FollowingTopics(LiveTopics):
         own = [one for one in given if not isinstance(one, RemotePartition)]
         if not own:
             return
-        remote = [leaderless(one, topic.record) for one in own]
+        remote = [leaderless(topic.record, one.partition) for one in own]
         topic = replace(topic, partitions=_merged(topic.partitions, remote))
         self._publish(topic)
         for resigned in self.on_resigned:
@@ -107,6 +107,7 @@ class FollowingTopics(LiveTopics):
                 present = self._by_id[topic.topic_id]
                 restored = replace(present, partitions=_merged(present.partitions, opened))
                 self._publish(restored)
+                self._note_made(restored)
                 self._leaders_changed(restored)
 
     def note_left(self, left: Mapping[tuple[bytes, int], LeftLog]) -> None:
@@ -207,6 +208,8 @@ class FollowingTopics(LiveTopics):
 
         Those of coordinators come first.
         """
+        if self._has_resigned:
+            return
         for is_internal in (True, False):
             wanted = [
                 Wanted(record, number, config)

@@ -32,6 +32,7 @@ from odradek.broker.topics.states import (
     RemotePartition,
     Wanted,
     leaderless,
+    remote,
 )
 from odradek.broker.topics.table import TopicTable
 from odradek.broker.topics.topic import Topic
@@ -176,7 +177,7 @@ class LiveTopics(TopicTable):
                 return
         opened = await self._partitions.open(wanted)
         for topic, one in zip(topics, opened, strict=True):
-            self._replace(topic.topic_id, self._as_led(one, topic.record))
+            self._replace(topic.topic_id, self._as_led(one, topic.record, one.partition))
             if isinstance(one, Log):
                 logger.info("brought back log=%s end=%d", one.name, one.log_end_offset)
                 self._leaders_changed(topic)
@@ -198,9 +199,14 @@ class LiveTopics(TopicTable):
     # --- parts of changes -----------------------------------------------------------------------
 
     async def _open_partitions(self, wanted: Sequence[Wanted]) -> list[Partition]:
-        """Open the partitions that this broker leads; the others are remote."""
+        """Open the partitions that this broker leads; the others are remote.
+
+        After `resign` none is opened before `restore`: the outcome of a handover may not be known.
+        """
         own: Sequence[Wanted] = [
-            one for one in wanted if self._leads(one.record, one.number)
+            one
+            for one in wanted
+            if self._leads(one.record, one.number) and not self._waits(one.record)
         ]
         if self.left_logs is not None or self._left_here:
             own = await self._with_left(own)
@@ -214,12 +220,9 @@ class LiveTopics(TopicTable):
         ]
         if later:  # the log was open already, or is new
             await asyncio.get_running_loop().run_in_executor(None, _raise_epochs, later)
-        found = iter(opened)
+        led = {one.key: log for one, log in zip(own, opened, strict=True)}
         return [
-            self._as_led(next(found), one.record)
-            if self._leads(one.record, one.number)
-            else RemotePartition(one.record.name, one.number, one.record.leaders[one.number])
-            for one in wanted
+            self._as_led(led.get(one.key), one.record, one.number) for one in wanted
         ]
 
     async def _with_left(self, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
@@ -239,9 +242,21 @@ class LiveTopics(TopicTable):
             for one in wanted
         ]
 
-    def _as_led(self, one: Partition, record: TopicRecord) -> Partition:
-        """Return a partition of this broker as requests find it: leaderless after `resign`."""
-        return leaderless(one, record) if self._has_resigned and record.leaders else one
+    def _as_led(self, opened: Partition | None, record: TopicRecord, number: int) -> Partition:
+        """Return a partition as requests find it: one of this broker is leaderless after `resign`.
+
+        Also one that was opened meanwhile.
+        """
+        if not self._leads(record, number):
+            return remote(record, number)
+        if self._waits(record):
+            return leaderless(record, number)
+        assert opened is not None, "this broker leads it"
+        return opened
+
+    def _waits(self, record: TopicRecord) -> bool:
+        """Return whether `restore` is to open the partitions of a topic."""
+        return self._has_resigned and bool(record.leaders)
 
     def _leads(self, record: TopicRecord, number: int) -> bool:
         leaders = record.leaders

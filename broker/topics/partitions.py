@@ -152,9 +152,14 @@ class Partitions:
                 self._idle[home.path / f"{name}-{partition}"] = topic_id
 
     def is_open(self, wanted: Wanted) -> bool:
-        """Return whether the log of a partition is open."""
-        key = wanted.record.name, wanted.number
-        return any(key in home.logs for home in self.directories)
+        """Return whether the log of a partition is open, in the storage where it is.
+
+        In the other one a log may have stayed that others led meanwhile.
+        """
+        key, homes = (wanted.record.name, wanted.number), self.local_directories
+        if wanted.is_shared:
+            homes = [] if self.shared is None else [self.shared.home]
+        return any(key in home.logs for home in homes)
 
     async def open(self, wanted: Sequence[Wanted]) -> list[Partition]:
         """Load partitions of topics, and create those that have no directory.

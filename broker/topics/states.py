@@ -102,10 +102,15 @@ class Handover:
     move: int = -1
 
 
-def leaderless(one: Partition, record: TopicRecord) -> RemotePartition:
+def remote(record: TopicRecord, number: int) -> RemotePartition:
+    """Return a partition of a topic as one that another broker leads."""
+    return RemotePartition(record.name, number, record.leaders[number])
+
+
+def leaderless(record: TopicRecord, number: int) -> RemotePartition:
     """Return a partition of a topic without a leader."""
-    leader = replace(record.leaders[one.partition], node_id=NO_LEADER)
-    return RemotePartition(one.topic, one.partition, leader)
+    leader = replace(record.leaders[number], node_id=NO_LEADER)
+    return RemotePartition(record.name, number, leader)
 
 
 def as_offline(wanted: Wanted, error: StorageError) -> OfflinePartition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from odradek.broker.composition import Broker
+from odradek.broker.metadata.members import ANY_HOST
 from odradek.broker.metadata.statements import Connection
 from odradek.broker.reassignment import conversions
 from odradek.broker.reassignment.closing import Closing
 from odradek.broker.reassignment.local_copy import LocalCopy
 from odradek.broker.shared.bucket_copy import BucketCopy
+from odradek.broker.topics.states import Wanted
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -175,6 +178,23 @@ async def test_the_end_of_an_empty_log_stays(
 
 @WAYS
 @on_uvloop
+async def test_deleted_records_are_left_behind(
+    tmp_path: Path, catalog_url: str, storage: str, other: str
+) -> None:
+    """Then a broker that is killed before it notes the log's start finds it by the files."""
+    async with cluster(tmp_path, catalog_url, 1) as (one,):
+        await begin([one], storage)
+        for at in range(10):
+            await produce(one, by_producer(b"%d" % at * 20, at))
+        log_of(one).advance_start_offset(5)
+        await set_storage(one, other)
+        await until(lambda: is_in(one, other))
+        assert await bounds(one) == (5, 10)
+        assert log_of(one).segments[0].base_offset == 5
+
+
+@WAYS
+@on_uvloop
 async def test_compacted_offsets_stay_as_they_are(
     tmp_path: Path, catalog_url: str, storage: str, other: str
 ) -> None:
@@ -290,6 +310,43 @@ async def test_the_storage_stays_while_something_fails(
         await until(lambda: not one.problems())
         assert len(await records(one)) == 30
         assert (await produce(one, by_producer(b"30", 30))).base_offset == 30
+
+
+@WAYS
+@on_uvloop
+async def test_a_problem_ends_when_the_storage_is_to_stay(
+    tmp_path: Path,
+    catalog_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    storage: str,
+    other: str,
+) -> None:
+    async def fail(_: Any) -> None:
+        raise BucketFailure("it is away")
+
+    monkeypatch.setattr(BucketCopy if other == "object" else LocalCopy, "copy", fail)
+    async with cluster(tmp_path, catalog_url, 1) as (one,):
+        await begin([one], storage)
+        await set_storage(one, other)
+        await until(lambda: any("storage of partitions" in text for text in one.problems()))
+        await set_storage(one, storage)
+        await until(lambda: not one.problems())
+
+
+@WAYS
+@on_uvloop
+async def test_a_log_in_the_other_storage_does_not_count_as_open(
+    tmp_path: Path, catalog_url: str, storage: str, other: str
+) -> None:
+    """A shared log stays open when the session ends; others may lead it, and make it local."""
+    async with cluster(tmp_path, catalog_url, 1) as (one,):
+        await begin([one], storage)
+        topic = one.topics.get("t")
+        assert topic is not None
+        host = ANY_HOST if other == "object" else one.brokers.own.host
+        elsewhere = replace(topic.record, leaders=(replace(topic.record.leaders[0], host=host),))
+        assert one.partitions.is_open(Wanted(topic.record, 0, topic.config))
+        assert not one.partitions.is_open(Wanted(elsewhere, 0, topic.config))
 
 
 @on_uvloop

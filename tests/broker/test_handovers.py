@@ -14,6 +14,7 @@ import pytest
 from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
+from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
@@ -163,3 +164,26 @@ async def test_a_log_that_others_lead_is_not_taken_offline(
         old.topics.take_offline(log, DiskFailure(log.directory, OSError("late")))
         known = old.topics.get("t")
         assert known is not None and known.other_leader(0) == new.node_id
+
+
+@on_uvloop
+async def test_a_broker_that_has_resigned_opens_nothing_before_it_serves_again(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    """Until then the outcome of a handover may not be known, and the news may be older than it."""
+    async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
+        await create(brokers[0], "t", 1)
+        await known_everywhere(brokers, "t")
+        leader = leader_of(brokers)
+        other = next(one for one in brokers if one is not leader)
+        topic = other.topics.get("t")
+        assert topic is not None
+        (led,) = topic.record.leaders
+        later = replace(led, node_id=other.node_id, replica=other.node_id, epoch=led.epoch + 1)
+        record = replace(topic.record, leaders=(later,))
+        other.topics.resign()
+        await other.changes.run(lambda: other.topics.follow({topic.topic_id: record}, {}))
+        assert other.partitions.log_of(record, 0) is None
+        assert partition(other) == RemotePartition("t", 0, replace(later, node_id=NO_LEADER))
+        await other.changes.run(other.topics.restore)
+        assert isinstance(partition(other), Log)

@@ -292,6 +292,24 @@ async def test_no_batch_stands_in_for_one_that_was_refused(tmp_path: Path) -> No
 
 
 @on_uvloop
+async def test_a_late_repetition_is_not_taken_for_the_first_batch(tmp_path: Path) -> None:
+    """Its producer has the answer to another attempt, and begins the next transaction."""
+    async with live(tmp_path, ONE_PARTITION) as broker, client(broker) as one:
+        topic = await create(broker, "orders")
+        producer = Transactor(one)
+        await producer.init()
+        for _ in range(2):
+            await producer.add("orders", 0)
+            assert await producer.produce("orders", 0, b"a", version=VERIFIED_PRODUCE) == 0
+            assert await producer.end(commit=True, version=OLD_END) == 0
+            await settled(broker)
+            producer.sequences[0] -= 1
+            late = await producer.produce("orders", 0, b"a", version=VERIFIED_PRODUCE)
+            assert late in (ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE)
+        assert kinds(topic.logs[0]) == ["data", "commit"] * 2
+
+
+@on_uvloop
 async def test_a_batch_does_not_outlive_a_transaction_that_ends_while_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
-"""Whole clusters through troubles that seeds draw: FUZZ_CLUSTERS and FUZZ_SHARED of them.
+"""Whole clusters through troubles that seeds draw: FUZZ_CLUSTERS of them, and others.
 
-tests/simulation/test_clusters.py and test_shared.py are the short forms. A failure names its seed;
-the first one is FUZZ_SEED.
+FUZZ_SHARED have shared topics, and in FUZZ_CONVERSIONS topics go from one storage to the other.
+tests/simulation/test_clusters.py, test_shared.py and test_conversions.py are the short forms. A
+failure names its seed; the first one is FUZZ_SEED.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.seeds import CLUSTERS, FIRST_SEED, SHARED
+from tests.fuzz.seeds import CLUSTERS, CONVERSIONS, FIRST_SEED, SHARED
 from tests.simulation.cluster.run import Survey, run
+from tests.simulation.shared.conversions import run as run_converting
 from tests.simulation.shared.run import run as run_shared
 
 Play = Callable[[int, Path], Survey]
@@ -36,6 +38,13 @@ def test_clusters_keep_their_promises(group: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_clusters_with_shared_topics_keep_their_promises(group: int, tmp_path: Path) -> None:
     _play(run_shared, range(FIRST_SEED + group, FIRST_SEED + SHARED, GROUPS), tmp_path)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_clusters_whose_topics_change_storage_keep_their_promises(
+    group: int, tmp_path: Path
+) -> None:
+    _play(run_converting, range(FIRST_SEED + group, FIRST_SEED + CONVERSIONS, GROUPS), tmp_path)
 
 
 def _play(play: Play, seeds: range, folder: Path) -> None:

@@ -44,7 +44,7 @@ W = TypeVar("W", bound=World)
 TOPIC = "data"
 _TROUBLE_S = 10.0
 # After its troubles a cluster is well again within this time.
-_RECOVERY_S = 60.0
+RECOVERY_S = 60.0
 _LOOK_S = 0.2
 _SEARCHES_MAX = 4
 
@@ -164,7 +164,7 @@ class Course:
     async def _join(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the end of the load."""
         if tasks:
-            await asyncio.wait(tasks, timeout=_RECOVERY_S)
+            await asyncio.wait(tasks, timeout=RECOVERY_S)
         for task in tasks:
             if not task.done():
                 self._history.troubles.append(
@@ -177,7 +177,7 @@ class Course:
     async def _finish(self, reading: Coroutine[Any, Any, None]) -> None:
         """Read what there is in the end."""
         try:
-            await asyncio.wait_for(reading, _RECOVERY_S)
+            await asyncio.wait_for(reading, RECOVERY_S)
         except TimeoutError:
             self._history.troubles.append("stuck: the final reads: a transaction stays open")
 
@@ -290,7 +290,7 @@ class Simulation(Course):
 
 async def settled(world: World, what: str) -> bool:
     """Wait until a cluster is well; note that it could not do something, and return False."""
-    end_s = world.loop.time() + _RECOVERY_S
+    end_s = world.loop.time() + RECOVERY_S
     while not world.is_settled():
         if world.loop.time() > end_s:
             why = [_state(one) for one in world.machines.values()]

