@@ -61,7 +61,7 @@ class SharedReader:
         places: Sequence[Place],
         isolation: int,
         committed_end: Callable[[Place], int],
-        gaps: Gaps,
+        gaps: Gaps | None,
         *,
         is_near: bool = False,
     ) -> None:
@@ -99,7 +99,8 @@ class SharedReader:
         else:
             if self._near is None:  # others hear later of deleted records
                 client.history.add(Start(place, found.log_start_offset))
-                self._gaps.look(place, begun_at, position, found)
+                if self._gaps is not None:
+                    self._gaps.look(place, begun_at, position, found)
             for one in records_of(client, place, found, position, self._isolation):
                 client.history.add(one)
             end = end_of(found, position)

@@ -151,13 +151,16 @@ class SharedCourse(Course):
             world.look_at_catalog()
         self._count()
 
+    def _gaps(self) -> Gaps | None:
+        return Gaps(self.world.history)
+
     async def _share(self) -> None:
         """Bring all topics to the bucket: they are there."""
 
     def _workers(self) -> list[Any]:
         places = self.places
         transactional = self._transactional()
-        gaps = Gaps(self.world.history)
+        gaps = self._gaps()
         others: list[Any] = [
             *(IdempotentProducer(self._client(f"idem{n}"), places) for n in range(4)),
             PlainProducer(self._client("plain"), places),
