@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from bench.servers.postgresql import Postgresql
+from bench.servers.s3_server import S3Server
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.composition import Broker
 from odradek.broker.shared.orphans import session_of
@@ -36,8 +37,11 @@ from tests.broker.test_cluster import SLOW, described, known_everywhere
 from tests.broker.test_shared_segments import SMALL
 from tests.broker.test_shared_topics import cluster, leader_of
 from tests.cli.commands import Commands
+from tests.storage.object_stores import bucket, s3_server
 from tests.support.requests import fetching
 from tests.support.waiting import wait_until
+
+__all__ = ["bucket", "s3_server"]
 
 SETTINGS = {
     **SLOW,
@@ -195,9 +199,10 @@ async def numbers_of(brokers: Sequence[Broker]) -> Numbers:
     return Numbers(sessions, epoch, granted.producer_id)
 
 
-async def live_and_lose(path: Path, url: str, server: Postgresql | None) -> Lost:
+async def live_and_lose(path: Path, url: str, server: Postgresql | None, store: Bucket) -> Lost:
     """Use a cluster, copy its catalog, and use it again; it has stopped."""
-    async with cluster(path, url, 2, SETTINGS) as brokers:
+    settings = {**SETTINGS, **store.settings}
+    async with cluster(path, url, 2, settings) as brokers:
         await create(brokers[0], "t", 2, {**SMALL, "retention.ms": "-1"})
         await create(brokers[0], "c", 1, COMPACTED)
         clients = await served(brokers)
@@ -207,20 +212,35 @@ async def live_and_lose(path: Path, url: str, server: Postgresql | None) -> Lost
         name = f"{Path(urlsplit(url).path).stem}-copy"
         copy = await asyncio.to_thread(copy_catalog, url, name, server)
         await asyncio.to_thread(clients.write, "later")
-    async with cluster(path, url, 2, SETTINGS) as brokers:
+    async with cluster(path, url, 2, settings) as brokers:
         clients = await served(brokers)
         await asyncio.to_thread(clients.write, "last")
         later, numbers = await asyncio.to_thread(clients.read), await numbers_of(brokers)
     return Lost(copy, read, committed, later, numbers)
 
 
-def place_of(path: Path, url: str) -> Place:
-    return Place(path / "bucket", open_engine(url))
+@dataclass
+class Bucket:
+    """Where a cluster keeps its objects: the settings, and the folder in which they are files."""
+
+    settings: dict[str, str]
+    path: Path
+
+    def given(self, url: str, command: str, *arguments: str) -> tuple[str, ...]:
+        """Return the words of a command about the bucket and a catalog."""
+        settings = [word for one in self.settings.items() for word in ("--set", "=".join(one))]
+        return ("cluster", command, "--catalog", url, *settings, *arguments)
 
 
-def given(path: Path, url: str, command: str, *arguments: str) -> tuple[str, ...]:
-    bucket = f"odradek.object.store.url=file://{path / 'bucket'}"
-    return ("cluster", command, "--catalog", url, "--set", bucket, *arguments)
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
+    if request.param == "file":
+        path = tmp_path / "bucket"
+        return Bucket({"odradek.object.store.url": f"file://{path}"}, path)
+    server: S3Server = request.getfixturevalue("s3_server")
+    url = f"{request.getfixturevalue('bucket')}/{tmp_path.name}"
+    path = server.folder / "buckets" / url.removeprefix("s3://")
+    return Bucket(server.settings(url, server.port), path)
 
 
 @pytest.fixture
@@ -233,20 +253,20 @@ def server(catalog_url: str, request: pytest.FixtureRequest) -> Postgresql | Non
 
 @on_uvloop
 async def test_all_that_was_acknowledged_before_the_copy_is_served(
-    tmp_path: Path, catalog_url: str, server: Postgresql | None
+    tmp_path: Path, catalog_url: str, server: Postgresql | None, store: Bucket
 ) -> None:
-    lost = await live_and_lose(tmp_path, catalog_url, server)
-    there = place_of(tmp_path, lost.copy)
+    lost = await live_and_lose(tmp_path, catalog_url, server, store)
+    there = Place(store.path, open_engine(lost.copy))
     let_leases_end(there.engine)
-    planned = await asyncio.to_thread(COMMANDS.shown, *given(tmp_path, lost.copy, "restore"))
+    planned = await asyncio.to_thread(COMMANDS.shown, *store.given(lost.copy, "restore"))
     assert "Nothing is changed yet: --apply does it." in planned
     assert "Newer than the copy, kept without a name: " in planned
     assert there.run("SELECT count(*) FROM session WHERE clock = 'restored'") == [(0,)]
-    restore = given(tmp_path, lost.copy, "restore", "--apply")
+    restore = store.given(lost.copy, "restore", "--apply")
     done = await asyncio.to_thread(COMMANDS.shown, *restore)
     assert done.endswith("Restored: start the brokers.\n")
     objects = there.keys()
-    async with cluster(tmp_path, lost.copy, 2, SETTINGS) as brokers:
+    async with cluster(tmp_path, lost.copy, 2, {**SETTINGS, **store.settings}) as brokers:
         clients = await served(brokers)
         numbers = await numbers_of(brokers)
         assert min(numbers.sessions) > max(map(session_of, objects))
@@ -270,10 +290,10 @@ async def test_all_that_was_acknowledged_before_the_copy_is_served(
     problems, check = there.check(orphans_before_ms=0)
     assert (problems, check.orphans) == ([], [])
     assert check.kept > 0
-    shown = await asyncio.to_thread(COMMANDS.shown, *given(tmp_path, lost.copy, "fsck"))
+    shown = await asyncio.to_thread(COMMANDS.shown, *store.given(lost.copy, "fsck"))
     assert "Without a name, and kept since a restore: " in shown
     delete = ("--delete-orphans", "--with-kept", "--orphan-age", "0")
-    shown = await asyncio.to_thread(COMMANDS.shown, *given(tmp_path, lost.copy, "fsck", *delete))
+    shown = await asyncio.to_thread(COMMANDS.shown, *store.given(lost.copy, "fsck", *delete))
     assert shown.startswith(f"Deleted {check.kept} orphans")
     there.engine.close()
 
@@ -310,9 +330,7 @@ def after_epoch(request: FetchRequest, epoch: int) -> FetchRequest:
     )
 
 
-async def consumers_notice_that_the_end_is_another(
-    brokers: Sequence[Broker], lost: Lost
-) -> None:
+async def consumers_notice_that_the_end_is_another(brokers: Sequence[Broker], lost: Lost) -> None:
     """Ask for an offset that has another record now, as a consumer that has read the lost one."""
     leader = await until(lambda: leader_of(brokers))
     request = after_epoch(fetching("t", end_of(lost.read) + 5), lost.numbers.leader_epoch)
@@ -326,15 +344,15 @@ async def consumers_notice_that_the_end_is_another(
 
 @on_uvloop
 async def test_without_a_restore_numbers_are_given_twice(
-    tmp_path: Path, catalog_url: str, server: Postgresql | None
+    tmp_path: Path, catalog_url: str, server: Postgresql | None, store: Bucket
 ) -> None:
-    lost = await live_and_lose(tmp_path, catalog_url, server)
-    there = place_of(tmp_path, lost.copy)
+    lost = await live_and_lose(tmp_path, catalog_url, server, store)
+    there = Place(store.path, open_engine(lost.copy))
     let_leases_end(there.engine)
     problems, _ = await asyncio.to_thread(there.check)
     assert {one.lost for one in problems} == {"perhaps records"}
     in_bucket = set(map(session_of, there.keys()))
-    async with cluster(tmp_path, lost.copy, 2, SETTINGS) as brokers:
+    async with cluster(tmp_path, lost.copy, 2, {**SETTINGS, **store.settings}) as brokers:
         await served(brokers)
         numbers = await numbers_of(brokers)
         assert numbers.sessions <= in_bucket
