@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from tests.simulation.cluster.left import NOTHING, Left
 from tests.simulation.cluster.run import Survey
 from tests.simulation.cluster.run import run as run_cluster
+from tests.simulation.shared.conversions import run as run_converting
 from tests.simulation.shared.run import run as run_shared
 
 T = TypeVar("T", int, str)
@@ -118,9 +119,15 @@ def main() -> None:
     """Shrink the history of a seed, and print what is left of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--shared", action="store_true", help="a history of shared topics")
+    kinds = parser.add_mutually_exclusive_group()
+    for name, run_one, meaning in (
+        ("--shared", run_shared, "a history of shared topics"),
+        ("--conversions", run_converting, "a history in which topics change their storage"),
+    ):
+        kinds.add_argument(name, dest="run", action="store_const", const=run_one, help=meaning)
+    parser.set_defaults(run=run_cluster)
     given = parser.parse_args()
-    run: Run = run_shared if given.shared else run_cluster
+    run: Run = given.run
     shrinking = Shrinking(run, given.seed)
     left = shrinking.smallest()
     with tempfile.TemporaryDirectory() as folder:
