@@ -2,7 +2,8 @@
 
 Shared topics are in the bucket. The others are local: on the disks of brokers that are never wiped
 (`stage.Plan`), since a wiped disk loses them by design. A killed process loses nothing that it has
-written, so that their readers, too, keep what they have read.
+written, so that their readers, too, keep what they have read. In the middle of a siege an
+administrator may bring them to the bucket.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ from tests.siege.load.client import Client
 _EACH_S = 2.0
 _TIMEOUT_S = 15.0
 _BRIEF_MAX = 3
+# Of all steps: a local topic stays one for a minute or two.
+_SHARED_SHARE = 0.02
 _PARTITIONS_MAX = 20
 _SEGMENT_BYTES = ("10000", "30000", "100000")
 _POLICIES = ("compact", "compact,delete", "delete")
@@ -77,6 +79,8 @@ class Administrator:
         ]  # fmt: skip
         while not client.is_over(_EACH_S * client.source.random()):
             with contextlib.suppress(KafkaException, OSError, TimeoutError):
+                if client.source.random() < _SHARED_SHARE:
+                    self._share()
                 client.source.choice(steps)()
 
     def _move(self) -> None:
@@ -107,6 +111,12 @@ class Administrator:
         if mixed:
             policy = self._client.source.choice(_POLICIES)
             self._set(self._client.source.choice(mixed), "cleanup.policy", policy)
+
+    def _share(self) -> None:
+        """Bring a local topic to the bucket, for good: any broker may lead it from then on."""
+        if self._client.homes:
+            topic = self._client.source.choice(sorted(self._client.homes))
+            self._set(topic, "odradek.storage", "object")
 
     def _set(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
