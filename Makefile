@@ -127,13 +127,15 @@ siege: $(READY_DEV) kafka s3 $(WARM)
 	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
 
 # A client that cannot be built fails its own tests and no others. The suites run once more with two
-# workers, with three brokers and a PostgreSQL, and with these and a bucket.
+# workers, with three brokers and a PostgreSQL, with these and a bucket, and in a mild siege: one of
+# the three is killed each minute.
 interop: $(READY_DEV) $(READY_SPARK) kafka $(WARM)
 	-$(BIN)/python -m tests.interop.build
 	$(BIN)/python -m pytest -m "interop or kafka or spark"
 	INTEROP_BROKER=workers $(BIN)/python -m pytest -m interop tests/interop
 	INTEROP_BROKER=cluster $(BIN)/python -m pytest -m interop tests/interop
 	INTEROP_BROKER=shared $(BIN)/python -m pytest -m interop tests/interop
+	INTEROP_BROKER=siege $(BIN)/python -m pytest -m interop tests/interop
 
 demo: $(READY_DEV) $(READY_SPARK) $(WARM)
 	$(BIN)/python -m bench.demo

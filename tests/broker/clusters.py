@@ -8,6 +8,8 @@ the groups of this one only, until it refreshes its metadata after ten minutes.
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from tests.broker.workers import Workers, workers
 from tests.support.forking import ForkedOdradek
 from tests.support.servers import running_postgresql
 from tests.support.waiting import wait_until
+
+_KILL_EACH_S = 60.0
 
 
 class TwoWorkers(Workers):
@@ -108,6 +112,57 @@ class ThreeSharingBrokers(ThreeBrokers):
             "odradek.object.store.url": f"file://{bucket}",
         }
         return super().start()
+
+
+class BesiegedBrokers(ThreeSharingBrokers):
+    """Three brokers of shared topics, of which one is killed each minute and started again.
+
+    The minutes are those of all tests together: most tests take less than one.
+    """
+
+    _next_kill_s = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all: any one of them may be down."""
+        return ",".join(f"127.0.0.1:{one.port}" for one in (self, *self.others))
+
+    def start(self) -> float:
+        """Start the database, then the brokers, and begin to kill some."""
+        if not self.others:
+            self._turns, self._is_over = threading.RLock(), threading.Event()
+            self._siege = threading.Thread(target=self._besiege)
+        with self._turns:
+            took_s = super().start()
+        if not self._siege.ident:
+            self._siege.start()
+        return took_s
+
+    def kill(self) -> None:
+        """Kill one of the brokers."""
+        with self._turns:
+            super().kill()
+
+    def stop(self) -> None:
+        """Stop the brokers; they may be started again."""
+        with self._turns:
+            super().stop()
+
+    def close(self) -> None:
+        """End the siege, and stop the database."""
+        self._is_over.set()
+        self._siege.join()
+        super().close()
+
+    def _besiege(self) -> None:
+        cls = type(self)
+        while not self._is_over.wait(0.5):
+            with self._turns:
+                is_up = all(one.process is not None for one in (self, *self.others))
+                if is_up and time.monotonic() >= cls._next_kill_s:
+                    cls._next_kill_s = time.monotonic() + _KILL_EACH_S
+                    self.kill()
+                    self.start()
 
 
 def wait_until_known(count: int, port: int) -> None:

@@ -4,6 +4,7 @@
     workers    Odradek with two workers
     cluster    three Odradeks with a PostgreSQL
     shared     the same with a bucket, in which all topics are
+    siege      the same, and one of the three is killed each minute
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import KafkaProcess, OdradekProcess
-from tests.broker.clusters import ThreeBrokers, ThreeSharingBrokers, TwoWorkers
+from tests.broker.clusters import BesiegedBrokers, ThreeBrokers, ThreeSharingBrokers, TwoWorkers
 from tests.conftest import starting
 
 Broker = OdradekProcess | KafkaProcess
@@ -26,6 +27,7 @@ _KINDS: dict[str, Callable[..., Broker]] = {
     "workers": TwoWorkers,
     "cluster": ThreeBrokers,
     "shared": ThreeSharingBrokers,
+    "siege": BesiegedBrokers,
 }
 KIND = _KINDS[os.environ.get("INTEROP_BROKER", "")]
 
@@ -33,4 +35,5 @@ KIND = _KINDS[os.environ.get("INTEROP_BROKER", "")]
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start a broker of its own: what one client leaves must not help the next."""
-    yield from starting(KIND, tmp_path, *([] if KIND is KafkaProcess else ["ERROR"]))
+    signs = () if KIND in (KafkaProcess, BesiegedBrokers) else ("ERROR",)
+    yield from starting(KIND, tmp_path, *signs)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.broker.clusters import BesiegedBrokers
 from tests.compat.clients import CODECS
 from tests.compat.test_clients import check_round
-from tests.interop.conftest import Broker, StartBroker
+from tests.interop.conftest import KIND, Broker, StartBroker
 from tests.interop.programs import (
     PROGRAMS,
     TIMEOUT_S,
@@ -100,6 +101,8 @@ def test_members_of_a_group_share_what_arrives_through_rebalances_and_a_restart(
             send_and_wait(three, 5 * RECORDS)
             third.leave()
             arrived = [one for member in three for one in member.arrived]
+    if KIND is BesiegedBrokers:  # what a member could not commit comes again
+        arrived = list({(one.partition, one.offset): one for one in arrived}.values())
     _check_arrived([record for records in batches for record in records], arrived)
     with program.admin(bootstrap) as admin:
         ends = _ends(arrived)

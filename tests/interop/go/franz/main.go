@@ -38,7 +38,7 @@ func (franz) Produce(
 		return fmt.Errorf("no codec %s", codec)
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(lines.Addresses(bootstrap)...),
 		kgo.DefaultProduceTopic(topic),
 		kgo.ProducerBatchCompression(compression),
 	)
@@ -68,7 +68,7 @@ func (franz) Consume(
 ) error {
 	own := &assignment{out: out, partitions: map[int32]bool{}}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(lines.Addresses(bootstrap)...),
 		kgo.ConsumeTopics(topic),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -167,7 +167,7 @@ func text(bytes []byte) *string {
 
 // Admin asks through kadm.
 func (franz) Admin(bootstrap string) (lines.Admin, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(lines.Addresses(bootstrap)...))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ const batch = 20
 // Transact returns what carries the requests of a transactional producer out.
 func (franz) Transact(bootstrap, id string, timeout time.Duration) (lines.Admin, error) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(lines.Addresses(bootstrap)...),
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -54,7 +54,7 @@ func (franz) Copy(
 	ctx context.Context, bootstrap, group, from, to, id string, copied func(int) error,
 ) error {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(lines.Addresses(bootstrap)...),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(from),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -92,6 +93,11 @@ func (o *Output) Assigned(partitions []int32) error {
 
 // Record tells a record whose offset is committed.
 func (o *Output) Record(record Record) error { return o.encoder.Encode(record) }
+
+// Addresses returns the addresses of a list with commas.
+func Addresses(bootstrap string) []string {
+	return strings.Split(bootstrap, ",")
+}
 
 // Main runs the program.
 func Main(client Client) {

@@ -44,7 +44,7 @@ func (client) Produce(
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Net.MaxOpenRequests = 1
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, config)
+	producer, err := sarama.NewSyncProducer(lines.Addresses(bootstrap), config)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (client) Consume(
 	config := config()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
-	consumer, err := sarama.NewConsumerGroup([]string{bootstrap}, group, config)
+	consumer, err := sarama.NewConsumerGroup(lines.Addresses(bootstrap), group, config)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func text(bytes []byte) *string {
 
 // Admin asks through the ClusterAdmin.
 func (client) Admin(bootstrap string) (lines.Admin, error) {
-	admin, err := sarama.NewClusterAdmin([]string{bootstrap}, config())
+	admin, err := sarama.NewClusterAdmin(lines.Addresses(bootstrap), config())
 	if err != nil {
 		return nil, err
 	}

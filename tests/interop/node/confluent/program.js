@@ -7,7 +7,7 @@ import { Taker, messagesToSend, main, tell } from "./lines.js";
 const { ConsumerGroupStates, ErrorCodes, Kafka, logLevel } = confluent.KafkaJS;
 
 function connect(bootstrap) {
-  return new Kafka({ kafkaJS: { brokers: [bootstrap], logLevel: logLevel.NOTHING } });
+  return new Kafka({ kafkaJS: { brokers: bootstrap.split(','), logLevel: logLevel.NOTHING } });
 }
 
 async function produce(bootstrap, topic, codec, records) {

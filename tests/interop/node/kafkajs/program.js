@@ -28,7 +28,7 @@ const CODECS = {
 };
 
 function connect(bootstrap) {
-  return new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR, logCreator });
+  return new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.ERROR, logCreator });
 }
 
 /** Log to standard error: standard output is for the lines. */
