@@ -20,11 +20,7 @@ from odradek.broker.reassignment.closing import Closing
 from odradek.broker.reassignment.local_copy import LocalCopy
 from odradek.broker.shared.bucket_copy import BucketCopy
 from odradek.broker.topics.states import Wanted
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
+from odradek.config.object_store import STORAGE
 from odradek.storage.errors import BucketFailure
 from odradek.storage.log import Log
 from tests.broker.catalogs import catalog_url as catalog_url
@@ -40,6 +36,7 @@ from tests.broker.test_shared_topics import (
     produce,
     served_by_others,
 )
+from tests.support.requests import altering
 
 SMALL = {"internal.segment.bytes": "1000", "retention.ms": "-1", "file.delete.delay.ms": "0"}
 
@@ -75,13 +72,16 @@ async def begin(
     return leader
 
 
+async def fill(broker: Broker, count: int) -> None:
+    """Write records, each in a batch of its own."""
+    for at in range(count):
+        await produce(broker, by_producer(b"%d" % at * 20, at))
+
+
 async def set_storage(broker: Broker, value: str) -> Any:
     """Set odradek.storage of the topic; return the answer."""
-    entry = AlterableConfig(name="odradek.storage", config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[entry])
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     async with client(broker) as there:
-        return (await there.ask(request, version=1)).responses[0]
+        return (await there.ask(altering("t", STORAGE, value), version=1)).responses[0]
 
 
 def is_in(broker: Broker, storage: str) -> bool:
@@ -122,8 +122,7 @@ async def test_another_broker_leads_what_came_into_the_bucket(
 ) -> None:
     async with cluster(tmp_path, catalog_url) as brokers:
         leader = await begin(brokers)
-        for at in range(40):
-            await produce(leader, by_producer(b"%d" % at * 20, at))
+        await fill(leader, 40)
         before = await records(leader)
         await set_storage(leader, "object")
         await until(lambda: is_in(leader, "object"))
@@ -162,8 +161,7 @@ async def test_the_end_of_an_empty_log_stays(
 ) -> None:
     async with cluster(tmp_path, catalog_url, 1) as (one,):
         await begin([one], storage)
-        for at in range(10):
-            await produce(one, by_producer(b"%d" % at * 20, at))
+        await fill(one, 10)
         log = log_of(one)
         log.roll(0)
         log.advance_start_offset(10)
@@ -184,8 +182,7 @@ async def test_deleted_records_are_left_behind(
     """Then a broker that is killed before it notes the log's start finds it by the files."""
     async with cluster(tmp_path, catalog_url, 1) as (one,):
         await begin([one], storage)
-        for at in range(10):
-            await produce(one, by_producer(b"%d" % at * 20, at))
+        await fill(one, 10)
         log_of(one).advance_start_offset(5)
         await set_storage(one, other)
         await until(lambda: is_in(one, other))
@@ -298,8 +295,7 @@ async def test_the_storage_stays_while_something_fails(
     monkeypatch.setattr(conversions, "_RETRY_S", 0.0)
     async with cluster(tmp_path, catalog_url, 1) as (one,):
         await begin([one], storage)
-        for at in range(30):
-            await produce(one, by_producer(b"%d" % at * 20, at))
+        await fill(one, 30)
         await set_storage(one, other)
         await until(lambda: tries >= 2)
         await until(lambda: is_in(one, storage))

@@ -15,6 +15,7 @@ from odradek.broker.catalog.engines import CatalogAway
 from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.members import NO_LEADER
+from odradek.broker.metadata.store import TopicRecord
 from odradek.broker.topics.states import Partition, RemotePartition
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
@@ -80,6 +81,14 @@ def partition(broker: Broker) -> Partition:
     return topic.partitions[0]
 
 
+def led_later(record: TopicRecord, broker: Broker) -> TopicRecord:
+    """Return a topic whose only partition another broker leads next."""
+    (leader,) = record.leaders
+    node_id = broker.node_id
+    later = replace(leader, node_id=node_id, replica=node_id, epoch=leader.epoch + 1)
+    return replace(record, leaders=(later,))
+
+
 @on_uvloop
 async def test_a_broker_that_stops_begins_no_handover(tmp_path: Path, catalog_url: str) -> None:
     """Its connections to the catalog close next."""
@@ -140,12 +149,10 @@ async def test_a_broker_follows_the_leader_of_a_log_that_it_was_about_to_hand_ov
         assert isinstance(log, Log) and log.is_shared
         topic = old.topics.get("t")
         assert topic is not None
-        (leader,) = topic.record.leaders
-        later = replace(leader, node_id=new.node_id, replica=new.node_id, epoch=leader.epoch + 1)
-        record = replace(topic.record, leaders=(later,))
+        record = led_later(topic.record, new)
         change = old.changes.run(lambda: old.topics.follow({topic.topic_id: record}, {}))
         await asyncio.gather(change, old.handovers._hand_over({log: new.node_id}))
-        assert partition(old) == RemotePartition("t", 0, later)
+        assert partition(old) == RemotePartition("t", 0, record.leaders[0])
 
 
 @on_uvloop
@@ -178,12 +185,11 @@ async def test_a_broker_that_has_resigned_opens_nothing_before_it_serves_again(
         other = next(one for one in brokers if one is not leader)
         topic = other.topics.get("t")
         assert topic is not None
-        (led,) = topic.record.leaders
-        later = replace(led, node_id=other.node_id, replica=other.node_id, epoch=led.epoch + 1)
-        record = replace(topic.record, leaders=(later,))
+        record = led_later(topic.record, other)
         other.topics.resign()
         await other.changes.run(lambda: other.topics.follow({topic.topic_id: record}, {}))
         assert other.partitions.log_of(record, 0) is None
-        assert partition(other) == RemotePartition("t", 0, replace(later, node_id=NO_LEADER))
+        no_leader = replace(record.leaders[0], node_id=NO_LEADER)
+        assert partition(other) == RemotePartition("t", 0, no_leader)
         await other.changes.run(other.topics.restore)
         assert isinstance(partition(other), Log)

@@ -16,6 +16,11 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -38,6 +43,7 @@ Topic = TypeVar("Topic", bound="str | bytes")  # its name, or its id
 
 LATEST = -1
 _TIMEOUT_MS = 30_000
+_TOPIC, _SET = 2, 0  # of IncrementalAlterConfigs
 
 
 def creatable(
@@ -70,6 +76,13 @@ def creating(*topics: CreatableTopic | str, validate_only: bool = False) -> Crea
         timeout_ms=_TIMEOUT_MS,
         validate_only=validate_only,
     )
+
+
+def altering(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
+    """Ask to set one of a topic's settings, and to leave the others."""
+    entry = AlterableConfig(name=name, config_operation=_SET, value=value)
+    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=[entry])
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
 
 
 def describing(*names: str, creates: bool = False) -> MetadataRequest:

@@ -14,21 +14,15 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.histories.history import Outcome, TopicChange
 from tests.simulation.cluster.clients import Client, Unanswered
-from tests.support.requests import creatable, creating
+from tests.support.requests import altering, creatable, creating
 
 SETTING = "retention.ms"
 # Larger than any virtual time of a test, so that nothing is deleted.
 _SETTING_MIN = 10_000_000_000
 _PAUSE_S = 0.4
 _TIMEOUT_MS = 10_000
-_TOPIC = 2
 _NAMES = 2
 
 
@@ -94,11 +88,7 @@ class Admin:
         change = self._note(
             TopicChange("setting", created.topic, created.topic_id, self._value)
         )
-        configs = [AlterableConfig(name=SETTING, config_operation=0, value=str(self._value))]
-        resource = AlterConfigsResource(
-            resource_type=_TOPIC, resource_name=created.topic, configs=configs
-        )
-        asked = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        asked = altering(created.topic, SETTING, str(self._value))
         answer = await self.client.ask(self.client.any_broker(), asked, 1)
         self._answered(change, answer.responses[0].error_code)
 

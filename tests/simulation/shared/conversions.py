@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,15 +21,9 @@ from odradek.broker.reassignment.conversions import Conversions
 from odradek.broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.config.object_store import LOCAL, OBJECT, STORAGE
 from odradek.config.values import INT64_MAX
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.storage.log import Log
 from tests.histories.checks.checker import check
-from tests.histories.history import LOCAL as LOCAL_TOPIC
-from tests.histories.history import Place
+from tests.histories.history import Place, Topic
 from tests.simulation.cluster.clients import Client, Unanswered
 from tests.simulation.cluster.left import NOTHING, Left
 from tests.simulation.cluster.movers import Mover
@@ -39,10 +32,10 @@ from tests.simulation.cluster.world import Machine, World
 from tests.simulation.shared.clients import Deleter, Gaps
 from tests.simulation.shared.run import COMPACTED, DATA, SharedCourse
 from tests.simulation.shared.world import SharedWorld
+from tests.support.requests import altering
 
 TOPICS = (DATA, COMPACTED, CONSUMER_OFFSETS, TRANSACTION_STATE)
 _PAUSE_S = 1.5
-_TOPIC, _SET = 2, 0
 
 
 def run(seed: int, path: Path, left: Left = NOTHING) -> Survey:
@@ -55,8 +48,10 @@ def run(seed: int, path: Path, left: Left = NOTHING) -> Survey:
         return ConvertingCourse(world, survey).run()
 
     survey.history = history = play_in(lambda: ConvertingWorld(path, seed, count), scene)
-    local = replace(LOCAL_TOPIC, keeps_deletions=False)
-    history.topics = {DATA: local, COMPACTED: replace(local, is_compacted=True)}
+    history.topics = {
+        DATA: Topic(keeps_deletions=False),
+        COMPACTED: Topic(keeps_deletions=False, is_compacted=True),
+    }
     survey.problems = [str(one) for one in check(history)]
     return survey
 
@@ -112,9 +107,7 @@ class Converter:
 
     async def set_storage(self, topic: str, storage: str) -> bool:
         """Set the storage of a topic; return whether that is acknowledged."""
-        entry = AlterableConfig(name=STORAGE, config_operation=_SET, value=storage)
-        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=[entry])
-        asked = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        asked = altering(topic, STORAGE, storage)
         try:
             answer = await self.client.ask(self.client.any_broker(), asked, 1)
         except Unanswered:

@@ -99,16 +99,14 @@ class SharedWorld(World):
 
     def kill(self, machine: Machine, *, loses_power: bool) -> None:
         """End a broker at once; with its disk if the machine loses power."""
-        super().kill(machine, loses_power=loses_power)
         if loses_power:
-            self._wipe(machine)
+            self.wipe(machine)
+        else:
+            super().kill(machine, loses_power=False)
 
     def wipe(self, machine: Machine) -> None:
         """End a broker at once, with its disk."""
-        self.kill(machine, loses_power=True)
-        self._wipe(machine)
-
-    def _wipe(self, machine: Machine) -> None:
+        super().kill(machine, loses_power=True)
         machine.fs = CrashFileSystem(machine.clock)  # type: ignore[arg-type]
 
     def committed_end(self, place: Place) -> int:
