@@ -40,6 +40,8 @@ _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
+# The encodings in which a database keeps any text; SQL_ASCII keeps it as it comes.
+_ENCODINGS = ("UTF8", "SQL_ASCII")
 # These do not mean that the database is away: a statement or its values are wrong.
 _WRONG = (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.DataError)
 
@@ -65,7 +67,8 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
                 "postgresql://user@host:port/database"
             ) from error
         missing = {name: value for name, value in _DEFAULTS.items() if name not in given}
-        self._conninfo = make_conninfo(url, **missing)
+        # Without it a database with the encoding SQL_ASCII would answer with bytes for text.
+        self._conninfo = make_conninfo(url, **missing, client_encoding="UTF8")
         place = ":".join(str(given[key]) for key in ("host", "port") if key in given)
         self._address = f"postgresql://{place}/{given.get('dbname', '')}"
 
@@ -139,14 +142,23 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
         # a pool of connections (PgBouncer) may stand between.
         database = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
+            self._check_encoding(database)
             database.execute(f"SET statement_timeout = {_TIMEOUT_MS}")
             database.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_MS}")
             database.execute(_DURABLE)
-        except psycopg.Error:
+        except (psycopg.Error, MetadataError):
             database.close()
             raise
         self._database = database
         return database
+
+    def _check_encoding(self, database: psycopg.Connection[tuple[Any, ...]]) -> None:
+        encoding = database.info.parameter_status("server_encoding")
+        if encoding not in _ENCODINGS:
+            raise MetadataError(
+                f"the database of {self.address} has the encoding {encoding}: "
+                "create it with ENCODING 'UTF8'"
+            )
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

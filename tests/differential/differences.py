@@ -41,21 +41,7 @@ class Known:
         )
 
 
-# APIs of Kafka's that are not served, by their keys: security.
-# When one is served, its key goes.
-UNSERVED = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
-
 KNOWN: tuple[Known, ...] = (
-    *(
-        Known("Not served.", "ApiVersions", rf"\.api_keys\[{key}\]", ours="absent")
-        for key in UNSERVED
-    ),
-    Known(
-        "What clients push needs no plugin here; Kafka announces it where one is (KIP-714).",
-        "ApiVersions",
-        r"\.api_keys\[7[12]\]",
-        theirs="absent",
-    ),
     Known(
         "Only levels whose code is there are announced.",
         "ApiVersions",
