@@ -104,10 +104,10 @@ class LeaderEpochs:
 
         (-1, -1) when the log has no such epoch (KIP-279, LeaderEpochFileCache.endOffsetFor).
         """
+        if epoch == -1 or not self._entries or epoch > self.latest:
+            return UNDEFINED
         if epoch == self.latest:
             return epoch, log_end_offset
-        if epoch < 0 or not self._entries or epoch > self.latest:
-            return UNDEFINED
         at = bisect.bisect_right(self._entries, epoch, key=lambda entry: entry[0])
         if at == 0:
             return epoch, self._entries[0][1]

@@ -32,6 +32,7 @@ from odradek.storage.transactions import AbortedTransaction, Marker, read_marker
 BATCHES_REMEMBERED = 5
 NO_SEQUENCE = -1
 NO_PRODUCER = -1
+NO_EPOCH = -1
 
 _SEQUENCE_MODULUS = 1 << 31
 _EPOCH_MAX = 2**15 - 1
@@ -132,7 +133,7 @@ class ProducerStates:
                 self.first_batches.check(batch)
             return None
         if batch.producer_epoch < known.epoch:
-            raise _fenced(batch, known)
+            raise _fenced(batch, known.epoch)
         if from_client and batch.producer_epoch > known.epoch:
             if batch.base_sequence != 0:
                 raise OutOfOrderSequence(
@@ -167,6 +168,8 @@ class ProducerStates:
         """
         known = self._producers.get(marker.producer_id)
         if known is None:
+            if marker.producer_epoch < NO_EPOCH:
+                raise _fenced(marker, NO_EPOCH)
             return
         # The marker of a transaction that has ended may be written again.
         is_raised = (
@@ -175,7 +178,7 @@ class ProducerStates:
             and known.epoch < _EPOCH_MAX
         )
         if marker.producer_epoch < known.epoch + is_raised:
-            raise _fenced(marker, known)
+            raise _fenced(marker, known.epoch)
         if marker.coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"coordinator epoch {marker.coordinator_epoch} ended a transaction of producer "
@@ -365,8 +368,8 @@ def _entry(
     )
 
 
-def _fenced(written: BatchHeader | Marker, known: ProducerState) -> InvalidProducerEpoch:
+def _fenced(written: BatchHeader | Marker, epoch: int) -> InvalidProducerEpoch:
     return InvalidProducerEpoch(
         f"producer {written.producer_id} wrote with epoch {written.producer_epoch}, "
-        f"its current epoch is {known.epoch}: another instance took over"
+        f"its current epoch is {epoch}: another instance took over"
     )

@@ -12,7 +12,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import Explained, Refusal, code_of, message_of
 from odradek.broker.orders.java import hash_places, place_order
 from odradek.broker.security.authorization import AclOperation
-from odradek.broker.security.quotas.entities import Entity, entity_hash, entity_of
+from odradek.broker.security.quotas.entities import Entity, entity_hash, named_entity
 from odradek.broker.services import Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_client_quotas import (
@@ -36,7 +36,7 @@ async def handle(
     outcomes = await services.security.quotas.alter(
         [
             (
-                entity_of(_parts(entry.entity), paced),
+                named_entity(_parts(entry.entity), paced),
                 [(one.key, None if one.remove else one.value) for one in paced(entry.ops)],
             )
             for entry in paced(request.entries)

@@ -81,7 +81,8 @@ async def _describe(
         permitted = context.permitted(
             AclOperation.DESCRIBE, ResourceKind.TOPIC, (one.topic_name for one in group.topics)
         )
-        named: dict[bytes, Sequence[int]] = {}
+        named: dict[bytes, list[int]] = {}
+        is_odd = not group_id
         for topic in paced(group.topics):
             known = services.topics.get(topic.topic_name)
             if topic.topic_name not in permitted:
@@ -89,10 +90,10 @@ async def _describe(
             elif known is None:
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
             else:
-                named[known.topic_id] = topic.partitions
-        is_below = any(min(numbers, default=0) < 0 for numbers in paced(named.values()))
-        if named and (is_below or not group_id):
-            # Kafka's persister fails on such a request.
+                named.setdefault(known.topic_id, []).extend(topic.partitions)
+                is_odd |= min(topic.partitions, default=-1) < 0
+        if named and is_odd:
+            # As DefaultStatePersister.validateGroupTopicPartitionData fails.
             return _refused(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
         wanted = named
     answers = await services.share_groups.summarize(group_id, wanted)

@@ -15,7 +15,7 @@ from odradek.broker.errors import Explained, code_of
 from odradek.broker.security.authorization import AclOperation
 from odradek.broker.services import Services
 from odradek.broker.transactions.markers import Problems
-from odradek.broker.transactions.state import TopicPartition
+from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -76,8 +76,8 @@ def _alike(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkers
 
 
 def _is_one(asked: WritableTxnMarker) -> bool:
-    """Return whether a marker names a producer."""
-    return asked.producer_id >= 0 and asked.producer_epoch >= 0
+    """Return whether a marker names a producer; Kafka writes it for other ids below zero, too."""
+    return asked.producer_id != NO_PRODUCER and asked.producer_epoch != NO_EPOCH
 
 
 def _fails(

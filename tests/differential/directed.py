@@ -8,6 +8,12 @@ from typing import Any
 
 from odradek.config.option import DAY_MS
 from odradek.protocol.batches import Record, encode_batch
+from odradek.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from odradek.protocol.messages.alter_configs import AlterableConfig as AlterableSetting
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsResource as Settings
@@ -80,6 +86,8 @@ def directed(play: Play, world: World) -> Iterator[Found]:
         yield from _ask(play, world, request, 1)
     for unordered, version in _in_no_order():
         yield from _ask(play, world, unordered, version)
+    for named in _entities_named_twice():
+        yield from _ask(play, world, named, 1)
     for corner, version in (*corners(world), *strangers(world)):
         yield from _ask(play, world, corner, version)
     for version in range(5, 10):
@@ -135,6 +143,21 @@ def _in_no_order() -> Iterator[tuple[Any, int]]:
     fixed = [AlterableSetting(name=name, value="1") for name in ("num.partitions", "node.id")]
     broker = Settings(resource_type=BROKER, resource_name=str(NODE_ID), configs=fixed)
     yield AlterConfigsRequest(resources=[broker], validate_only=True), 2
+
+
+def _entities_named_twice() -> Iterator[AlterClientQuotasRequest]:
+    """Name entities by several parts, whose order in the error's text is a hash table's."""
+    for kinds in (
+        ("ip", "client-id", "user"),
+        ("user", "client-id"),
+        ("user", "ip", "user", "client-id", "user"),
+        (".", "ip", "client-id", " ", "user"),
+    ):
+        entity = [EntityData(entity_type=kind, entity_name="nobody") for kind in kinds]
+        operation = OpData(key="consumer_byte_rate", value=1e9, remove=False)
+        for operations in ([operation], [operation, operation]):
+            entry = EntryData(entity=entity, ops=operations)
+            yield AlterClientQuotasRequest(entries=[entry], validate_only=True)
 
 
 def _too_many_partitions(world: World) -> CreatePartitionsRequest:

@@ -343,11 +343,11 @@ REALISTIC: Mapping[str, Draw] = {
     "resource_name": _resource_name,
     "configuration_keys": _config_name,
     "config_operation": lambda d: d.pick(0, 0, 1, 2, 3),
-    # Quotas, of nobody who asks.
+    # Quotas that hold back no request, since those without a name are for all.
     "EntityData.entity_type": lambda d: d.pick("user", "client-id", "ip"),
     "EntityData.entity_name": lambda d: d.pick("nobody", "10.0.0.1"),
     "OpData.key": lambda d: d.pick("consumer_byte_rate", "connection_creation_rate", "x"),
-    "OpData.value": lambda d: d.pick(1.0, 1_000.0),
+    "OpData.value": lambda d: d.pick(1e9, 2e9),
     "AlterableConfig.name": _config_name,
     "value": _config_value,
     # Disks, the controller, and features.

@@ -25,6 +25,7 @@ from odradek.broker.security.quotas.entities import (
     check_quota,
     describe,
     entity_hash,
+    entity_of,
     invalid_address,
     read_entity,
     read_quotas,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Alteration = tuple[Entity, Sequence[tuple[str, float | None]]]
-"""An entity, and quotas to set; None removes one."""
+"""An entity as a request names it, and quotas to set; None removes one."""
 
 
 class QuotaTable:
@@ -69,7 +70,10 @@ class QuotaTable:
     async def alter(
         self, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> dict[Entity, Explained | None]:
-        """Change quotas, each entity on its own; None stands for a durable change."""
+        """Change quotas, each entity on its own; None stands for a durable change.
+
+        The entities of the outcomes are those named first, of equal ones.
+        """
         # Outside the change, so that other changes do not wait: this may ask the network.
         hosts = _hosts_of(entity for entity, _ in alterations)
         found: Mapping[str, Sequence[str]] = {}
@@ -85,14 +89,18 @@ class QuotaTable:
     ) -> dict[Entity, Explained | None]:
         outcomes: dict[Entity, Explained | None] = {}
         changed: dict[Entity, Quotas] = {}
-        for entity, operations in paced(alterations):
+        names: dict[Entity, Entity] = {}
+        for named, operations in paced(alterations):
+            entity = entity_of(named, paced)
+            names.setdefault(entity, named)
             keys = {key for key, _ in paced(operations)}
             if entity in outcomes or len(keys) < len(operations):
                 # The first alteration of the entity stands, as in ClientQuotaControlManager.
-                message = f"Ignoring duplicate entity {describe(entity)}"
+                message = f"Ignoring duplicate entity {describe(named)}"
                 outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
                 continue
             try:
+                check_entity(named)
                 quotas = self._changed(entity, dict(operations), hosts)
             except EXPLAINED as error:
                 outcomes[entity] = as_value(error)
@@ -100,8 +108,13 @@ class QuotaTable:
             outcomes[entity] = None
             if quotas != self.entries.get(entity, {}):
                 changed[entity] = quotas
-        if validate_only or not changed:
-            return outcomes
+        if changed and not validate_only:
+            outcomes |= await self._store_and_apply(changed, hosts)
+        return {names[entity]: outcome for entity, outcome in paced(outcomes.items())}
+
+    async def _store_and_apply(
+        self, changed: Mapping[Entity, Quotas], hosts: Mapping[str, Sequence[str]]
+    ) -> dict[Entity, Explained | None]:
         rows = {
             write_entity(entity): write_quotas(quotas)
             for entity, quotas in paced(changed.items())
@@ -109,12 +122,11 @@ class QuotaTable:
         try:
             await self._store.change_security(SecurityKind.QUOTA, rows)
         except EXPLAINED as error:
-            failed = dict.fromkeys(changed, error)
-            return {entity: failed.get(entity, outcome) for entity, outcome in outcomes.items()}
+            return dict.fromkeys(changed, error)
         self._take_in(changed, hosts)
         for entity, quotas in paced(changed.items()):
             logger.info("changed quotas entity=%s quotas=%s", dict(entity), dict(quotas))
-        return outcomes
+        return dict.fromkeys(changed)
 
     async def follow(self, rows: RowChanges) -> None:
         """Put quotas in force as they were stored, or removed."""
@@ -162,7 +174,6 @@ class QuotaTable:
         hosts: Mapping[str, Sequence[str]],
     ) -> Quotas:
         """Return an entity's quotas after a change. Raises Refusal."""
-        check_entity(entity)
         host = dict(entity).get(IP)
         if host is not None and not hosts[host]:
             raise invalid_address(host)

@@ -38,10 +38,18 @@ Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[str, float]
 
 
-def entity_of(parts: Iterable[tuple[str, str | None]], pace: Pace = unpaced) -> Entity:
-    """Return the entity that a request names; the last name of a type counts."""
+def entity_of(
+    parts: Iterable[tuple[str, str | None]], pace: Pace = unpaced, capacity: int = 16
+) -> Entity:
+    """Return the entity of these parts; the last name of a type counts."""
     by_type = dict(pace(parts))
-    return tuple((kind, by_type[kind]) for kind in pace(hash_order(by_type, pace=pace)))
+    kinds = hash_order(by_type, capacity=capacity, pace=pace)
+    return tuple((kind, by_type[kind]) for kind in pace(kinds))
+
+
+def named_entity(parts: Sequence[tuple[str, str | None]], pace: Pace = unpaced) -> Entity:
+    """Return the entity that a request names, in the order of AlterClientQuotasRequest's map."""
+    return entity_of(parts, pace, capacity=len(parts))
 
 
 def entity_hash(entity: Entity, pace: Pace = unpaced) -> int:
