@@ -44,7 +44,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all jars check look collect collect-broker collect-others light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm clean docs site lock
+.PHONY: run cluster test test-all jars check look collect collect-broker collect-others light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm containers clean docs site lock
 
 run: $(READY) $(WARM)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -206,8 +206,13 @@ helm: $(HELM)
 $(HELM):
 	GOBIN=$(CURDIR)/.helm go install helm.sh/helm/v3/cmd/helm@v3.18.4
 
+# Compose, and a Debian that the images of tests/containers begin with; as root, with podman. An image
+# for arm64 is tested where QEMU runs programs for it (qemu-user-static).
+containers: $(READY_DEV) kafka s3 registry
+	$(BIN)/python -m tests.containers.prepare
+
 clean:
-	rm -rf $(VENV) data .kafka .interop .s3 .registry .helm .nfpm .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) data .kafka .interop .s3 .registry .helm .nfpm .containers .secure_cache artifacts site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

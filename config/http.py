@@ -26,6 +26,9 @@ def _check_token(name: str, value: Value) -> None:
 
 
 def _check_registry(name: str, value: Value) -> None:
+    # An empty address means none, as for a token.
+    if not value:
+        return
     if registry_url_problem(str(value)) is not None or "@" in str(value):
         raise ConfigError(
             f"Invalid value for configuration {name}: it must be http://HOST:PORT or "

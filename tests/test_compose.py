@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,12 +21,14 @@ import yaml
 from bench.processes import OdradekProcess, end, free_port
 from bench.servers import s3_server
 from odradek.config.effective import resolve_apart, resolve_broker
+from odradek.config.http import HttpConfig
 from odradek.config.layers import from_environment
 from odradek.config.object_store import ObjectStoreConfig
 from odradek.config.resolution import Layer, Source
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.cli.commands import Commands
+from tests.containers.engine import COMPOSE as COMPOSE_PROGRAM
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -38,9 +41,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXAMPLES = re.findall(r"^#\s+docker compose run --rm (\S+) (.*)$", TEXT, re.MULTILINE)
 JOBS = {"publish", "materialize", "audit"}
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
-MEMBERS = sorted(
-    name for name in BUILT if SERVICES[name].get("profiles") == ["cluster", "object"]
-)
+MEMBERS = sorted(name for name in BUILT if SERVICES[name].get("profiles") == ["cluster", "object"])
 SHARED = {"ODRADEK_STORAGE": "object"}
 PROFILES = {profile for one in SERVICES.values() for profile in one.get("profiles", ())}
 MONITORING = {name for name, one in SERVICES.items() if one.get("profiles") == ["monitoring"]}
@@ -59,10 +60,10 @@ def test_named_stages_images_and_volumes_exist() -> None:
             assert service["build"]["target"] in targets, name
         else:
             # A tag can be moved to another image, a digest cannot.
-            tag = r"[\w/]+:v?\d+\.\d+(\.\d+)?"
+            tag = r"[\w./-]+:v?\d+\.\d+(\.\d+)?"
             assert re.fullmatch(rf"{tag}@sha256:[0-9a-f]{{64}}", service["image"]), name
         assert set(service.get("depends_on", ())) <= set(SERVICES), name
-        for volume in service["volumes"]:
+        for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
             if source.startswith("."):
                 assert (ROOT / source).exists(), source
@@ -158,6 +159,35 @@ def test_one_variable_makes_topics_shared_in_the_server_of_s3() -> None:
         assert environment[f"{prefix}ENDPOINT"] == "http://s3:7070"
         keys = [environment[f"{prefix}{one}"] for one in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
         assert keys == list(server["environment"].values())
+
+
+def test_one_variable_gives_the_broker_the_schema_registry() -> None:
+    assert _http({}).odradek_schema_registry_url == ""
+    found = urlsplit(_http({"ODRADEK_REGISTRY": "apicurio"}).odradek_schema_registry_url)
+    [published] = _published(SERVICES[str(found.hostname)])
+    assert published == f"127.0.0.1:8081:{found.port}"
+    [command] = re.findall(r"ODRADEK_REGISTRY=\w+ docker compose .*", TEXT)
+    assert command.split()[-2:] == ["broker", found.hostname]
+
+
+def _http(environment: Mapping[str, str]) -> HttpConfig:
+    found = from_environment(_wholes("broker", environment))
+    layer = Layer(Source.STATIC_BROKER, {key: text for key, (text, _) in found.items()})
+    return resolve_apart(HttpConfig, [layer])
+
+
+def test_connect_and_the_registry_find_the_broker() -> None:
+    advertised = SERVICES["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    address = advertised.partition("DOCKER://")[2]
+    assert SERVICES["registry"]["environment"]["APICURIO_KAFKASQL_BOOTSTRAP_SERVERS"] == address
+    assert SERVICES["ui"]["environment"]["KAFKA_CLUSTERS_0_BOOTSTRAPSERVERS"] == address
+    worker = (PACKAGING / "connect/worker.properties").read_text()
+    assert f"\nbootstrap.servers={address}\n" in worker
+    [(folder, place, _)] = [one.split(":") for one in SERVICES["connect"]["volumes"]]
+    assert (ROOT / folder / "worker.properties").exists()
+    assert SERVICES["connect"]["entrypoint"][1] == f"{place}/worker.properties"
+    connector = json.loads((PACKAGING / "connect/lines.json").read_text())
+    assert (ROOT / folder / connector["file"].removeprefix(f"{place}/")).exists()
 
 
 def _storage(name: str, environment: Mapping[str, str]) -> tuple[str, str | None]:
@@ -260,6 +290,7 @@ def test_each_port_is_published_once_and_on_this_machine_alone() -> None:
     published = [port for one in SERVICES.values() for port in _published(one)]
     assert len(set(published)) == len(published)
     ports = {"9092:9092", "9308:9308", "9090:9090", "3000:3000"}
+    ports |= {"8080:8080", "8081:8080", "8083:8083"}
     ports |= {f"{9092 + n}:9092" for n in (1, 2, 3)} | {f"{9308 + n}:9308" for n in (1, 2, 3)}
     assert {f"127.0.0.1:{port}" for port in ports} == set(published)
 
@@ -323,11 +354,10 @@ def test_addresses_are_those_of_services(name: str) -> None:
 
 @pytest.mark.parametrize("profile", ["", *sorted(PROFILES)])
 def test_compose_takes_each_profile(profile: str) -> None:
-    tool = shutil.which("docker")
-    version = [tool or "docker", "compose", "version"]
-    if tool is None or subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("there is no docker compose here")
-    command = [tool, "compose", "--profile", profile, "config", "--services"]
+    tool = [str(COMPOSE_PROGRAM)] if COMPOSE_PROGRAM.exists() else ["docker", "compose"]
+    if not shutil.which(tool[0]) or subprocess.run([*tool, "version"]).returncode:
+        pytest.skip("there is no docker compose here, nor the one of `make containers`")
+    command = [*tool, "--profile", profile, "config", "--services"]
     environment = {**os.environ, **SHARED}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr

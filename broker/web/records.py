@@ -291,7 +291,7 @@ class RecordRoutes:
 def _codecs_of(config: HttpConfig) -> Codecs | None:
     """Return the codecs of the schema registry, None without one."""
     url = config.odradek_schema_registry_url
-    if url is None:
+    if not url:
         return None
     from odradek.schemas.records import Codecs
     from odradek.schemas.registry import Registry

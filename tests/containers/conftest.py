@@ -1,0 +1,46 @@
+"""The engine of the tests, and the images of docker-compose.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+import yaml
+
+from bench.processes import ROOT
+from tests.containers.engine import Engine, engine, missing
+from tests.containers.standins import STAND_INS
+
+BROKER = "localhost/odradek-tests/broker"
+
+
+@pytest.fixture(scope="session")
+def containers() -> Iterator[Engine]:
+    """An engine."""
+    if reason := missing():
+        pytest.skip(reason)
+    with engine() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def broker_image(containers: Engine) -> str:
+    """The image of the broker, for this machine."""
+    containers.build(BROKER, ROOT, "--target", "broker")
+    return BROKER
+
+
+@pytest.fixture(scope="session")
+def images(containers: Engine, broker_image: str) -> Mapping[str, str]:
+    """The images of services; those that cannot be had are not there."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    found = {
+        name: broker_image
+        for name, one in services.items()
+        if one.get("build", {}).get("target") == "broker"
+    }
+    for name, stand_in in STAND_INS.items():
+        if image := stand_in.image(containers):
+            found[name] = image
+    containers.name_images(found)
+    return found
