@@ -52,8 +52,11 @@ RUN apt-get update \
     && mkdir /tables && chown odradek /tables
 COPY --from=jobs /opt/odradek /opt/odradek
 USER odradek
-# Kafka's connector, Delta Lake and Avro, so that no start needs the network.
-RUN python -m odradek.pipeline.fetch
+# Spark writes into the working directory, too.
+WORKDIR /home/odradek
+# Kafka's connector, Delta Lake and Avro, so that no start needs the network. A builder need not
+# know an address for the name of its container.
+RUN SPARK_LOCAL_IP=127.0.0.1 python -m odradek.pipeline.fetch
 ENTRYPOINT ["odradek", "pipeline"]
 
 FROM base AS broker

@@ -11,7 +11,7 @@ from bench.processes import ROOT
 from tests.containers.engine import Engine, engine, missing
 from tests.containers.standins import STAND_INS
 
-BROKER = "localhost/odradek-tests/broker"
+BROKER, PIPELINE = "localhost/odradek-tests/broker", "localhost/odradek-tests/pipeline"
 
 
 @pytest.fixture(scope="session")
@@ -33,11 +33,11 @@ def broker_image(containers: Engine) -> str:
 @pytest.fixture(scope="session")
 def images(containers: Engine, broker_image: str) -> Mapping[str, str]:
     """The images of services; those that cannot be had are not there."""
+    containers.build(PIPELINE, ROOT, "--target", "pipeline")
+    built = {"broker": broker_image, "pipeline": PIPELINE}
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     found = {
-        name: broker_image
-        for name, one in services.items()
-        if one.get("build", {}).get("target") == "broker"
+        name: built[one["build"]["target"]] for name, one in services.items() if "build" in one
     }
     for name, stand_in in STAND_INS.items():
         if image := stand_in.image(containers):

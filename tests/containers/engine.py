@@ -90,6 +90,27 @@ class Engine:
         """Run a command of the shell, in which `docker compose` may stand; return its output."""
         return self._run(["sh", "-ec", command], environment or {}, 600)
 
+    @contextmanager
+    def started(
+        self, command: str, environment: Mapping[str, str]
+    ) -> Iterator[subprocess.Popen[str]]:
+        """Run a command of the shell whose input stays open."""
+        process = subprocess.Popen(
+            ["sh", "-ec", f"exec env {command}"],
+            env={**self._environment, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                stream.close()
+
     def name_images(self, images: Mapping[str, str]) -> None:
         """Name the images of the services of docker-compose.yml."""
         lines = [

@@ -21,8 +21,12 @@ _COMPOSE_VERSION = "v2.39.4"
 _CONNECTOR = "org.apache.kafka:connect-file:4.3.1"
 _RELEASE = "bookworm"  # has Python 3.11, as the image
 _PACKAGES = "python3,python3-venv,ca-certificates"
-_CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
-_SETTINGS = (_CERTIFICATES, "etc/pip.conf", "etc/apt/apt.conf.d")
+_SETTINGS = (
+    "etc/ssl/certs/ca-certificates.crt",
+    "etc/ssl/certs/java/cacerts",
+    "etc/pip.conf",
+    "etc/apt/apt.conf.d",
+)
 # Programs of the other architecture run by QEMU where the kernel has this entry.
 _EMULATION = Path("/proc/sys/fs/binfmt_misc/qemu-aarch64")
 
@@ -75,6 +79,7 @@ def build_debian(architecture: str) -> None:
         if source.is_dir():
             shutil.copytree(source, root / name, dirs_exist_ok=True)
         elif source.exists():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, root / name)
     (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
     archive = root.with_suffix(".tar")

@@ -69,6 +69,22 @@ def test_the_broker_serves_as_no_root_and_keeps_its_data(
         assert consume(9092, "orders", len(VALUES)) == VALUES
 
 
+def test_the_jobs_read_and_write_topics_of_the_broker(
+    containers: Engine, images: Mapping[str, str]
+) -> None:
+    jobs = [one for one in COMMANDS if one.startswith("docker compose run --rm ")]
+    assert [one.split()[4] for one in jobs] == ["publish", "materialize", "audit"]
+    with up(containers, images, "docker compose up --wait --detach broker"):
+        for job in jobs:
+            containers.sh(job.replace(" run ", " run -T "))
+        containers.sh("docker compose up --detach", {"TOPIC": "tickets"})
+        wait_until(
+            lambda: "parquet" in containers.sh("docker compose exec -T spark ls /tables/tickets"),
+            "the latest values are in a table",
+            WAIT_S,
+        )
+
+
 def test_three_brokers_are_one_cluster(containers: Engine, images: Mapping[str, str]) -> None:
     with up(containers, images, command_of("cluster")):
         await_brokers()

@@ -30,6 +30,9 @@ SETTINGS: Mapping[str, str] = {
     "log.retention.ms": "-1",
     "log.retention.check.interval.ms": "3600000",
     "log.cleaner.backoff.ms": "3600000",
+    # A long run would meet these at another request in each broker.
+    "producer.id.expiration.check.interval.ms": "3600000",
+    "offsets.retention.check.interval.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.max.size": str(MEMBERS_MAX),
