@@ -85,6 +85,16 @@ def test_the_jobs_read_and_write_topics_of_the_broker(
         )
 
 
+def test_a_job_runs_on_the_cluster_of_spark(containers: Engine, images: Mapping[str, str]) -> None:
+    [publish] = [one for one in COMMANDS if one.startswith("docker compose run --rm publish ")]
+    with up(containers, images, command_of("spark-cluster")):
+        containers.sh("docker compose up --wait --detach broker")
+        job = publish.replace(" run ", " run -T ").replace(" 10000", " 100")
+        containers.sh(f"{job} --master spark://spark-master:7077")
+        logs = containers.sh("docker compose --profile spark-cluster logs spark-worker")
+        assert "Asked to launch executor" in logs
+
+
 def test_three_brokers_are_one_cluster(containers: Engine, images: Mapping[str, str]) -> None:
     with up(containers, images, command_of("cluster")):
         await_brokers()
