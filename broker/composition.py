@@ -198,7 +198,7 @@ class Broker:
         self.server = Server(
             lambda: self.config, lambda name: self.configs.of_listener(ConnectionConfig, name)
         )
-        self.stopping.callback(self.server.release)
+        self.stopping.push_async_callback(self.server.release)
         advertised = {one.name: one for one in config.advertised_endpoints}
         for bound in config.bound_endpoints:
             endpoint = advertised.get(bound.name, bound)
@@ -302,7 +302,7 @@ class Broker:
 
     async def _let_clients_go(self) -> None:
         """Answer requests that are parked or wait for the disk, then close all connections."""
-        await self.server.stop_accepting()
+        await self.server.turn_away()
         await self._coordinators.close()
         self.purgatory.wake_all()
         await self.server.close(_DRAIN_S)

@@ -15,6 +15,7 @@ from odradek.broker.metadata.configs import Alteration, Configs
 from odradek.broker.metadata.loggers import check_level, set_levels
 from odradek.broker.metadata.resource_configs import KINDS
 from odradek.broker.metadata.store import Resource, ResourceType
+from odradek.broker.orders.java import hash_order
 from odradek.broker.topics import names as topic_names
 from odradek.broker.topics.registry import Topics
 from odradek.config.effective import BROKER_OPTION, TOPIC_OPTION
@@ -96,7 +97,8 @@ async def carry_out(
             if failure is not None:
                 outcomes[edits.key] = failure
                 continue
-            _check_lists(edits)
+            for operation in paced(_in_order(edits)):
+                _check_list(operation, edits.resource_type)
             if edits.resource_type == ResourceType.TOPIC:
                 _check_topic(edits)
                 topic_changes[edits.resource_name] = alteration(edits)
@@ -159,38 +161,41 @@ def _check(edits: ResourceEdits, configs: Configs) -> None:
         unknown = _unknown_operation(edits)
         if unknown is not None:
             raise Refusal(ErrorCode.INVALID_REQUEST, unknown)
-        _check_lists(edits)
+        for operation in paced(edits.operations):
+            _check_list(operation, edits.resource_type)
 
 
 def _failure(requested: Iterable[ResourceEdits]) -> Refusal | None:
     """Return the error that an unknown operation causes, or None.
 
     Kafka's controller then fails for all resources but loggers, and answers with the code
-    alone. A resource that also has a list operation on an option that is not a list does not cause
-    this: Kafka refuses it for the list operation first.
+    alone. A resource that is refused before, for a list operation on an option that is not a list,
+    does not cause this.
     """
     for edits in paced(requested):
         unknown = _unknown_operation(edits)
         if unknown is None or edits.resource_type == ResourceType.BROKER_LOGGER:
             continue
         try:
-            _check_lists(edits)
+            for operation in paced(_in_order(edits)):
+                if not SET <= operation.kind <= SUBTRACT:
+                    return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
+                _check_list(operation, edits.resource_type)
         except Refusal:
             continue
-        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, unknown)
     return None
+
+
+def _in_order(edits: ResourceEdits) -> list[Edit]:
+    """Return the edits, each of another setting, in the order of the controller's map."""
+    by_name = {operation.name: operation for operation in paced(edits.operations)}
+    return [by_name[name] for name in paced(hash_order(by_name, pace=paced))]
 
 
 def _unknown_operation(edits: ResourceEdits) -> str | None:
     kinds = (operation.kind for operation in paced(edits.operations))
     unknown = next((kind for kind in kinds if not SET <= kind <= SUBTRACT), None)
     return None if unknown is None else f"Unknown operations type {unknown}"
-
-
-def _check_lists(edits: ResourceEdits) -> None:
-    for operation in paced(edits.operations):
-        if operation.kind in (APPEND, SUBTRACT):
-            _check_list(operation, edits.resource_type)
 
 
 def _check_topic(edits: ResourceEdits) -> None:
@@ -226,7 +231,7 @@ def _set_levels(edits: ResourceEdits, node_id: int, validate_only: bool) -> None
 
 
 def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]) -> str:
-    option = _check_list(operation, resource_type)
+    option = _list_option(operation, resource_type)
     # A list that is not set starts from the declared default, not from the broker's setting.
     text = present.get(operation.name, option.default_text or "")
     items = [item for item in text.split(",") if item]
@@ -246,7 +251,13 @@ def _change_list(operation: Edit, resource_type: int, present: Mapping[str, str]
     return ",".join(kept)
 
 
-def _check_list(operation: Edit, resource_type: int) -> Option:
+def _check_list(operation: Edit, resource_type: int) -> None:
+    """Refuse an operation on a list for an option that is none."""
+    if operation.kind in (APPEND, SUBTRACT):
+        _list_option(operation, resource_type)
+
+
+def _list_option(operation: Edit, resource_type: int) -> Option:
     """Return the option that a list operation changes; refuse one that is not a list."""
     # Kafka's controller knows no lists among the settings of groups and of client metrics.
     option = _OPTIONS.get(resource_type, {}).get(operation.name)

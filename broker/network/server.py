@@ -119,19 +119,30 @@ class Server:
         """Use the settings in force: there may be room for waiting connections now."""
         self._freed.set()
 
-    async def stop_accepting(self) -> None:
-        """Accept no further connections."""
+    async def turn_away(self) -> None:
+        """Serve no further connections: those that come are closed at once, until `release`.
+
+        They are not refused, since by that other brokers take this process for ended
+        (catalog/probes.py), and it may still write.
+        """
+        await self._stop_accepting()
+        self._accepting = [
+            start_task(f"turn away at {listener}", _turn_away(bound))
+            for listener, bound in self._sockets
+        ]
+        for client in self._held_back:
+            client.close()
+
+    async def release(self) -> None:
+        """Give the addresses back."""
+        await self._stop_accepting()
+        for _, bound in self._sockets:
+            bound.close()
+
+    async def _stop_accepting(self) -> None:
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        self.release()
-
-    def release(self) -> None:
-        """Give the addresses back."""
-        for _, bound in self._sockets:
-            bound.close()
-        for client in self._held_back:
-            client.close()
 
     async def close(self, drain_s: float) -> None:
         """Answer the requests that have begun, within a time, and close all connections."""
@@ -271,6 +282,17 @@ class Server:
         if not self._counts[connection.host]:
             del self._counts[connection.host]
         self._freed.set()
+
+
+async def _turn_away(bound: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            client, _ = await loop.sock_accept(bound)
+        except OSError:  # such as too many open files: those that wait are turned away later
+            await asyncio.sleep(_ACCEPT_RETRY_S)
+        else:
+            client.close()
 
 
 def _set_size(target: socket.socket, option: int, size_bytes: int) -> None:

@@ -177,7 +177,7 @@ async def test_a_client_that_connects_as_the_broker_stops_is_let_go(
         async def stop() -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await server.stop_accepting()
+            await server.turn_away()
             await server.close(PATIENCE_S)
             stopped.set_result(None)
 
@@ -192,6 +192,20 @@ async def test_a_client_that_connects_as_the_broker_stops_is_let_go(
             one.close()
             await asyncio.wait_for(stopped, PATIENCE_S / 2)
         assert not server.connections
+
+
+@on_uvloop
+async def test_a_broker_that_stops_refuses_no_connection_until_the_end(tmp_path: Path) -> None:
+    """Other brokers take a process that refuses them for ended, and this one may still write."""
+    async with live(tmp_path) as broker:
+        address = "127.0.0.1", broker.server.listeners[0].port
+        await broker.server.turn_away()
+        for _ in range(3):
+            with await asyncio.to_thread(socket.create_connection, address) as one:
+                await asyncio.to_thread(_see_out, one)
+        await broker.server.release()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.to_thread(socket.create_connection, address)
 
 
 def _see_out(one: socket.socket) -> None:

@@ -132,13 +132,13 @@ async def test_a_broker_that_stops_is_alive_and_not_ready(
         may_load.set()
         await start
         base, may_stop = url(broker), asyncio.Event()
-        stop_accepting = broker.server.stop_accepting
+        turn_away = broker.server.turn_away
 
         async def stop_later() -> None:
             await may_stop.wait()
-            await stop_accepting()
+            await turn_away()
 
-        monkeypatch.setattr(broker.server, "stop_accepting", stop_later)
+        monkeypatch.setattr(broker.server, "turn_away", stop_later)
         stopping = asyncio.ensure_future(broker.stop())
 
         async def state_of(path: str) -> tuple[int, str]:

@@ -303,7 +303,7 @@ async def test_a_stop_ends_handshakes_and_connections(tmp_path: Path) -> None:
         client(broker, tls=trusting(tmp_path)) as one,
     ):
         await one.ask(ApiVersionsRequest(), version=0)
-        await broker.server.stop_accepting()
+        await broker.server.turn_away()
         closing = asyncio.ensure_future(broker.server.close(5.0))
         assert await one.is_closed()
         assert await silent.is_closed()

@@ -91,6 +91,13 @@ KNOWN: tuple[Known, ...] = (
         theirs="absent",
     ),
     Known(
+        "Without cleaner threads nothing is cleaned here; Kafka divides by their number.",
+        "(Incremental)?AlterConfigs",
+        r".*\.error_(code|message)",
+        theirs="42|'/ by zero'",
+        ours="0|None",
+    ),
+    Known(
         "Options have descriptions of their own.",
         "DescribeConfigs",
         r".*\.documentation",

@@ -124,6 +124,12 @@ def _no_operations(world: World) -> Iterator[IncrementalAlterConfigsRequest]:
         [(LOGGER, str(NODE_ID), "root", 9), (TOPIC, "nowhere", "retention.ms", 0)],
         [(GROUP, "g", "no.list", 3), (GROUP, "h", "no.such", 9), (TOPIC, topic, "x", 0)],
         [(TOPIC, topic, "retention.ms", 9), (LOGGER, "7", "root", 0), (77, "x", "y", 0)],
+        # The order of the settings of one resource is a hash table's.
+        [(TOPIC, topic, "segment.bytes", 3), (TOPIC, topic, "max.message.bytes", 9)],
+        [(TOPIC, topic, "segment.bytes", 9), (TOPIC, topic, "max.message.bytes", 3)],
+        [(TOPIC, topic, "segment.bytes", 2), (TOPIC, topic, "max.message.bytes", 3)],
+        [(TOPIC, topic, "max.message.bytes", 3), (TOPIC, topic, "segment.bytes", 2)],
+        [(BROKER, str(NODE_ID), key, 3) for key in ("max.connections", "log.retention.ms")],
     ):
         operations: dict[tuple[int, str], list[AlterableConfig]] = {}
         for kind, name, key, operation in wanted:
