@@ -2,7 +2,8 @@
 
 The system refuses connections to a port where no process listens. A machine that is lost, or cut
 off, refuses nothing: then the lease decides. A broker that loads its data refuses them, too: it
-listens, then makes sure of its session, and serves only then (Membership.confirm).
+listens, then makes sure of its session, and serves only then (Membership.confirm). One that stops
+refuses none before it has left the cluster (Server.turn_away).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def late(leases: Sequence[Lease], left_max_ms: int) -> list[Lease]:
     """Return the leases that have not been extended lately.
 
     Those of brokers that share log directories are left out: a process that refuses connections
-    while it stops may still write there.
+    while it starts may write there.
     """
     hosts = Counter(one.session.member.host for one in leases)
     return [
