@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import uvloop
 
+from bench.asking import Connection
 from bench.clients import Load, create_topic, produce_warm
 from bench.connections import TOPIC, Client, connect_to, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
@@ -20,6 +21,7 @@ from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdent
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -67,6 +69,9 @@ def _ask_partitions(broker: Broker, scale: float) -> Values:
     started_s = time.perf_counter()
     for number in range(topics):
         create_topic(broker, f"many-{number}", _PER_TOPIC)
+    # Kafka's controller answers before its broker has made the files.
+    for number in range(topics):
+        _await_partitions(broker, f"many-{number}", _PER_TOPIC)
     made_s = time.perf_counter() - started_s
     load = Load(max(int(_RECORDS * scale), 1_000))
     rate = produce_warm(broker, "many-0", load)
@@ -101,15 +106,27 @@ def looked_up() -> Mapping[str, bytes]:
     return {
         "Metadata of one topic": encode_request(metadata, 9, 1, "bench"),
         "Metadata of all": encode_request(MetadataRequest(topics=None), 9, 1, "bench"),
-        "ListOffsets": encode_request(_list_offsets(), 7, 1, "bench"),
+        "ListOffsets": encode_request(_list_offsets("looked-up-3", 10), 7, 1, "bench"),
     }
 
 
-def _list_offsets() -> ListOffsetsRequest:
+def _await_partitions(broker: Broker, topic: str, count: int) -> None:
+    """Wait until the broker leads all partitions of a topic."""
+    request = _list_offsets(topic, count)
+    with Connection(broker.port) as connection:
+        while any(
+            part.error_code
+            for one in connection.ask(request, 7, ListOffsetsResponse).topics
+            for part in one.partitions
+        ):
+            pass
+
+
+def _list_offsets(name: str, count: int) -> ListOffsetsRequest:
     partitions = [
-        ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(10)
+        ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(count)
     ]
-    topic = ListOffsetsTopic(name="looked-up-3", partitions=partitions)
+    topic = ListOffsetsTopic(name=name, partitions=partitions)
     return ListOffsetsRequest(replica_id=-1, topics=[topic])
 
 
@@ -217,8 +234,8 @@ PARTITIONS = Question(
         Figure("start", "s", more_is_better=False),
     ],
     _ask_partitions,
-    note="A topic is in the metadata on the disk before the client gets its answer; the files of "
-    "its partitions are synced with their first records.",
+    note="They are made once each of them answers. The files of partitions are synced with their "
+    "first records.",
 )
 
 LOOKUPS = Question(
