@@ -549,7 +549,7 @@ def test_a_registry_that_is_slow_is_waited_for_so_long(
 
 @pytest.mark.parametrize(
     "url",
-    ["", "registry:8081", "ftp://registry", "http://", "http://[::1", "http://registry:x",
+    ["registry:8081", "ftp://registry", "http://", "http://[::1", "http://registry:x",
      "http://registry:99999", "http://registry:0", "http:// registry", "http://registry/a b",
      "http://registry/\u20ac", "http://registry?a=b", "http://registry#a", "http://a\n.b"],
 )  # fmt: skip
@@ -560,6 +560,14 @@ def test_an_address_of_no_registry_is_refused(url: str) -> None:
     settings = {"odradek.schema.registry.url": url}
     with pytest.raises(ConfigError, match=r"odradek\.schema\.registry\.url"):
         resolve_apart(HttpConfig, [Layer(Source.STATIC_BROKER, settings)])
+
+
+def test_an_empty_address_is_none_for_a_broker() -> None:
+    with pytest.raises(SchemaError, match="not the address of a schema registry"):
+        Registry("")
+    settings = {"odradek.schema.registry.url": ""}
+    config = resolve_apart(HttpConfig, [Layer(Source.STATIC_BROKER, settings)])
+    assert not config.odradek_schema_registry_url
 
 
 @pytest.mark.parametrize("host", ["registry", "registry:99999"])
