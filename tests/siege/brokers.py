@@ -148,7 +148,7 @@ class Broker(OdradekProcess):
 
     def start(self) -> float:
         """Start it, and wait until all its workers answer. Raises RuntimeError if it ends."""
-        self._started_at = self.log_end if self.log_file.exists() else 0
+        self._started_at = self.log_file.stat().st_size if self.log_file.exists() else 0
         seconds = super().start()
         assert self.process is not None
         for door in self.doors[1:]:
@@ -170,19 +170,10 @@ class Broker(OdradekProcess):
 
     def reason(self) -> str:
         """Return why it has ended: the lines for a person since its start, or the last one."""
-        lines = self.log_since(self._started_at).splitlines()
-        return "; ".join([one for one in lines if one.startswith(_FOR_A_PERSON)] or lines[-1:])
-
-    @property
-    def log_end(self) -> int:
-        """The position at the end of its log."""
-        return self.log_file.stat().st_size
-
-    def log_since(self, position: int) -> str:
-        """Return its log from a position on."""
         with self.log_file.open("rb") as file:
-            file.seek(position)
-            return file.read().decode(errors="replace")
+            file.seek(self._started_at)
+            lines = file.read().decode(errors="replace").splitlines()
+        return "; ".join([one for one in lines if one.startswith(_FOR_A_PERSON)] or lines[-1:])
 
     def wipe(self) -> None:
         """Remove the files of a broker that is down."""
