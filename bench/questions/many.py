@@ -13,7 +13,7 @@ from bench.asking import Connection
 from bench.clients import Load, create_topic, produce_warm
 from bench.connections import TOPIC, Client, connect_to, measure, produce_request
 from bench.pairs import Broker, Figure, Question, Values
-from bench.processes import resident_bytes
+from bench.processes import resident_bytes, wait_for
 from odradek.broker.process.limits import raise_open_files_limit
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -114,12 +114,12 @@ def _await_partitions(broker: Broker, topic: str, count: int) -> None:
     """Wait until the broker leads all partitions of a topic."""
     request = _list_offsets(topic, count)
     with Connection(broker.port) as connection:
-        while any(
-            part.error_code
-            for one in connection.ask(request, 7, ListOffsetsResponse).topics
-            for part in one.partitions
-        ):
-            pass
+
+        def answer() -> bool:
+            topics = connection.ask(request, 7, ListOffsetsResponse).topics
+            return not any(part.error_code for one in topics for part in one.partitions)
+
+        wait_for(answer, f"the partitions of {topic} answer")
 
 
 def _list_offsets(name: str, count: int) -> ListOffsetsRequest:

@@ -27,7 +27,9 @@ MADE_UP = frozenset(
     )
 )
 # Numbers that each broker counts for itself: it matters whether there is one.
-COUNTED = frozenset({"producer_id", "finalized_features_epoch", "total_bytes", "usable_bytes"})
+COUNTED = frozenset(
+    {"producer_id", "finalized_features_epoch", "total_bytes", "usable_bytes"}
+)
 # What a codec makes of a batch has no one size: it matters whether there is anything.
 SIZES = frozenset({"partition_size"})
 _NOTHING = ("", 0, -1, None, bytes(16))

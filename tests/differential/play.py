@@ -232,10 +232,8 @@ def _learn(world: World, request: Any, answer: Any) -> None:
 def _await_topics(peer: Peer, world: World) -> None:
     wanted = listing_offsets({name: range(PARTITIONS) for name in world.topics})
     wait_until(
-        lambda: (
-            not any(
-                part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
-            )
+        lambda: not any(
+            part.error_code for one in peer.ask(wanted, 7).topics for part in one.partitions
         ),
         "the topics are there",
     )

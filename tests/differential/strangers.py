@@ -51,9 +51,13 @@ def strangers(world: World) -> Iterator[tuple[Any, int]]:
     deleted = [OffsetDeleteRequestPartition(partition_index=0)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=deleted)]
     yield OffsetDeleteRequest(group_id=group_id, topics=topics), 0
-    yield ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=True), 1
+    yield ConsumerGroupDescribeRequest(
+        group_ids=[group_id], include_authorized_operations=True
+    ), 1
     for version in (4, 6):
-        yield DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True), version
+        yield DescribeGroupsRequest(
+            groups=[group_id], include_authorized_operations=True
+        ), version
     yield DeleteGroupsRequest(groups_names=[group_id]), 2
 
 

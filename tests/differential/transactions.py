@@ -136,11 +136,9 @@ class Side:
             await_coordinator(self.peer, key_type, "x")
         # Kafka's coordinator first has to be given producer ids.
         wait_until(
-            lambda: (
-                not self.peer.ask(
-                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 0
-                ).error_code
-            ),
+            lambda: not self.peer.ask(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 0
+            ).error_code,
             "there are producer ids",
         )
         self.topic_id = self._topic_id()
@@ -307,7 +305,9 @@ class Side:
                     producer_epoch=epoch,
                     transaction_result=step.commit,
                     topics=[
-                        WritableTxnMarkerTopic(name=self.topic, partition_indexes=[step.partition])
+                        WritableTxnMarkerTopic(
+                            name=self.topic, partition_indexes=[step.partition]
+                        )
                     ],
                     coordinator_epoch=0,
                     transaction_version=0,
