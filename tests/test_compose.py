@@ -41,7 +41,9 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXAMPLES = re.findall(r"^#\s+docker compose run --rm (\S+) (.*)$", TEXT, re.MULTILINE)
 JOBS = {"publish", "materialize", "audit"}
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
-MEMBERS = sorted(name for name in BUILT if SERVICES[name].get("profiles") == ["cluster", "object"])
+MEMBERS = sorted(
+    name for name in BUILT if SERVICES[name].get("profiles") == ["cluster", "object"]
+)
 SHARED = {"ODRADEK_STORAGE": "object"}
 PROFILES = {profile for one in SERVICES.values() for profile in one.get("profiles", ())}
 MONITORING = {name for name, one in SERVICES.items() if one.get("profiles") == ["monitoring"]}
