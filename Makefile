@@ -28,6 +28,7 @@ COMPILE := env -u PIP_FIND_LINKS $(BIN)/pip-compile -q --strip-extras --allow-un
 	--no-emit-options
 PACKAGES := odradek
 SIEGE_MINUTES ?= 10
+SOAK_MINUTES ?= 360
 # Tests wait for other processes, or for time to pass: run one more test than there are cores.
 WAITING := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SHORT := -m "not interop and not fuzz and not long"
@@ -44,7 +45,7 @@ UNTIL_STUCK := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true 
 # Hundreds of processes start in a test run, and each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cluster test test-all jars check look collect collect-broker collect-others light mutants dist deb secure fuzz siege demo interop bench bench-cleaner kafka s3 registry kerberos helm containers clean docs site lock
+.PHONY: run cluster test test-all jars check look collect collect-broker collect-others light mutants dist deb secure fuzz siege soak demo interop bench bench-cleaner kafka s3 registry kerberos helm containers clean docs site lock
 
 run: $(READY) $(WARM)
 	$(BIN)/odradek serve --set log.dirs=data
@@ -125,6 +126,10 @@ fuzz: $(READY_DEV) $(READY_FUZZ) kafka
 # A cluster of real processes under load and in trouble; every promise to its clients is checked.
 siege: $(READY_DEV) kafka s3 $(WARM)
 	$(BIN)/python -m tests.siege --minutes $(SIEGE_MINUTES)
+
+# The same without faults but for a restart every ten minutes: nothing may grow, nobody complain.
+soak: $(READY_DEV) $(READY_SPARK) s3 $(WARM)
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 
 # A client that cannot be built fails its own tests and no others. The suites run once more with two
 # workers, with three brokers and a PostgreSQL, with these and a bucket, and in a mild siege: one of

@@ -26,7 +26,7 @@ _TIMEOUT_S = 10.0
 _BATCH = 50
 _REST_S = 0.2
 # Errors of a poll that pass by themselves.
-_PASSING = frozenset(
+PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -88,7 +88,7 @@ def _is_record(client: Client, message: Message | None) -> bool:
     if message is None:
         return False
     error = message.error()
-    if error is not None and error.code() not in _PASSING:
+    if error is not None and error.code() not in PASSING:
         client.refused("a fetch", error)
     return error is None
 
@@ -216,7 +216,7 @@ class Member:
         try:
             found = self.consumer.commit(offsets=_offsets(positions), asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() not in _PASSING:
+            if error.args[0].code() not in PASSING:
                 self.client.refused("a commit", error.args[0])
             return
         for one in found or []:
