@@ -70,7 +70,7 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
         with self._explaining():
             database = self._database or self._open()
-            _begin(database, begin)
+            _execute_in_turn(database, begin)
             try:
                 result = work(SqliteConnection(database))
                 database.execute("COMMIT")
@@ -92,7 +92,8 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
         try:
-            database.execute("PRAGMA journal_mode = WAL")
+            # Of several that set the mode of a new file at once, SQLite refuses some right away.
+            _execute_in_turn(database, "PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
         except sqlite3.Error:
             database.close()
@@ -119,8 +120,8 @@ class SqliteEngine(DatabaseEngine[sqlite3.Connection]):
             raise MetadataError(f"{self.address}: {error}") from error
 
 
-def _begin(database: sqlite3.Connection, begin: str) -> None:
-    """Begin a transaction, once those of other processes have ended.
+def _execute_in_turn(database: sqlite3.Connection, statement: str) -> None:
+    """Execute a statement that begins a transaction, once those of other processes have ended.
 
     SQLite itself sleeps for up to 100 ms between two tries. Beside a broker that commits one
     transaction after another it hardly ever finds the moment between two of them.
@@ -130,7 +131,7 @@ def _begin(database: sqlite3.Connection, begin: str) -> None:
     try:
         while True:
             try:
-                database.execute(begin)
+                database.execute(statement)
             except sqlite3.OperationalError as error:
                 is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
                 if not is_busy or time.monotonic() >= deadline_s:
