@@ -25,6 +25,8 @@ T = TypeVar("T")
 _LOCK = 0x0D2A_DEC0
 # A database that answers nothing is given up after this time, not after the network's minutes.
 _TIMEOUT_MS = 3_000
+# Tables are files: on a busy disk it takes seconds to make one.
+_TABLES_TIMEOUT_MS = 60_000
 # A transaction whose broker stands still is ended before others give up waiting for its locks.
 _IDLE_MS = 2_000
 _DEFAULTS = {
@@ -104,6 +106,11 @@ class PostgresqlEngine(DatabaseEngine[psycopg.Connection[tuple[Any, ...]]]):
             "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
         )
         return "database", int(now_ms)
+
+    def create_tables(self, connection: Connection, script: str) -> None:
+        """Give the rest of the transaction time to make files."""
+        connection.execute(f"SET LOCAL statement_timeout = {_TABLES_TIMEOUT_MS}")
+        super().create_tables(connection, script)
 
     def has_table(self, connection: Connection, name: str) -> bool:
         """Return whether a table exists in the schema that new tables go to."""
