@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import re
 import shutil
 import signal
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +27,8 @@ _START_MAX_S = 60.0
 _WORKER_STEP = 10
 # Why a start fails that succeeds later: the lease of the former life, a server that is away.
 _PASSING = ("is in use by", "the catalog", "the bucket", "object store")
+_PAGE_S = 5.0
+_DISK_FAILURES = re.compile(r"^odradek_disk_failures_total\{.*\} (\S+)$", re.MULTILINE)
 # Lines of the log that say why a process has ended.
 _FOR_A_PERSON = "odradek: "
 SETTINGS = {
@@ -174,6 +180,23 @@ class Broker(OdradekProcess):
             file.seek(self._started_at)
             lines = file.read().decode(errors="replace").splitlines()
         return "; ".join([one for one in lines if one.startswith(_FOR_A_PERSON)] or lines[-1:])
+
+    def disk_failures(self) -> int:
+        """Return how many operations its disk has refused, 0 if it does not say."""
+        return sum(int(float(one)) for one in _DISK_FAILURES.findall(self._page("/metrics")))
+
+    def health(self) -> str:
+        """Return its problems as text, "" if it does not answer."""
+        return self._page("/health")
+
+    def _page(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"{self.http}{path}", timeout=_PAGE_S) as answer:
+                return str(answer.read(), errors="replace")
+        except urllib.error.HTTPError as refusal:
+            return str(refusal.read(), errors="replace")
+        except (OSError, http.client.HTTPException):
+            return ""
 
     def wipe(self) -> None:
         """Remove the files of a broker that is down."""

@@ -207,11 +207,19 @@ class Nemesis:
         broker.bucket.heal()
 
     def fill_disk(self, broker: Broker, chance: random.Random) -> None:
-        """Let the disk of a broker be full; a broker that ends by that is started again."""
+        """Let the disk of a broker be full, which its /health must say once it was refused.
+
+        A broker that ends by that is started again.
+        """
         if broker.disk is None:
             return
+        before = broker.disk_failures()
         broker.disk.fill()
         self._over.wait(chance.random() * _LONG_S)
+        refusals = broker.disk_failures() - before
+        if refusals > 0 and (health := broker.health()) and "log directory" not in health:
+            text = f"silent: broker {broker.node_id}, {refusals} refusals of its disk: {health}"
+            self._recorder.begin("problem", "nemesis", text=text)
         broker.disk.make_room()
         if not broker.is_up:
             self._start_again(broker, chance)
