@@ -325,11 +325,12 @@ class BlockCache:
         with suppress(StorageError):
             while at < end:
                 with self.lock:
-                    is_late = file.fetched[at] != fetched[at - first]
-                    if is_late or file.has(at) or at in file.claims:
+                    late = (b for b in range(at, end) if file.fetched[b] != fetched[b - first])
+                    stop = next(late, end)
+                    if stop == at or file.has(at) or at in file.claims:
                         at += 1
                         continue
-                    claim = self._claim(file, at, end)
+                    claim = self._claim(file, at, stop)
                 self._fetch(file, claim, is_ahead=True)
                 at = claim.end
 

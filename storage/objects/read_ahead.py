@@ -94,7 +94,7 @@ class ReadAhead:
         while start < end and self._blocks_max and self._free_threads.acquire(blocking=False):
             stop = min(start + REQUEST_BLOCKS_MAX, end)
             self._count(stop - start)
-            fetched = file.fetched[start:stop]
+            fetched = file.note_fetches(start, stop)
             self._threads.submit(
                 copy_context().run, self._fetch_and_release, file, start, fetched
             )

@@ -22,6 +22,8 @@ from odradek.storage.objects.store import (
 )
 
 NOTHING = memoryview(b"")
+# No block is fetched after so many bytes.
+_NEVER = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,12 @@ class BlockFile:
     def has(self, block: int) -> bool:
         """Return whether a block need not be fetched."""
         return bool(self.present[block]) or block in self.passing
+
+    def note_fetches(self, first: int, end: int) -> array[int]:
+        """Return when blocks were fetched last; a time that none has for those that are here."""
+        return array(
+            "Q", (_NEVER if self.has(one) else self.fetched[one] for one in range(first, end))
+        )
 
     def make_remote(self, remote: RemoteFile, block_bytes: int, *, is_present: bool) -> None:
         """Give the file its place and its blocks, all or none of which are present."""

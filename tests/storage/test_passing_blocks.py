@@ -121,6 +121,23 @@ def test_consumers_side_by_side_fetch_each_byte_once_and_leave_the_disk_alone() 
         assert fs.cached_bytes == 0
 
 
+def test_a_thread_that_begins_late_does_not_fetch_again_blocks_that_were_here() -> None:
+    with cached(30, 8) as (fs, data, bucket):
+        ahead, late = fs._blocks._ahead, []
+        fetch = ahead._fetch
+        ahead._fetch = lambda *work: late.append(work)
+        fs.open(PATH).read(2 * BLOCK, BLOCK)
+        assert fs.open(PATH).read(0, 4 * BLOCK) == data[: 4 * BLOCK]
+        for block in range(10, 26, 2):  # these take the place of the first ones
+            fs.open(PATH).read(block * BLOCK, BLOCK)
+        wait_until(lambda: not ahead._under_way)
+        assert any(first <= 2 < first + len(fetched) for _, first, fetched in late)
+        asked = list(bucket.ranges)
+        for work in late:
+            fetch(*work)
+        assert not [one for one in bucket.ranges[len(asked) :] if one[0] < 4 * BLOCK]
+
+
 def test_blocks_that_were_read_are_dropped_before_those_that_wait_for_their_reader() -> None:
     with cached(30, 8) as (fs, data, bucket):
         fs.open(PATH).read(0, BLOCK)
