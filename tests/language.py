@@ -37,6 +37,10 @@ _CLAUSE_FIRST = re.compile(
 # A clause for a noun.
 _BARE = re.compile(r"\b(?:what|whatever)\b(?![^.!]*\?)", re.IGNORECASE)
 
+# Python 3.12 and later have an f-string in pieces.
+_FSTRING_START = getattr(tokenize, "FSTRING_START", None)
+_FSTRING_END = getattr(tokenize, "FSTRING_END", None)
+
 _VALUE = re.compile(r"\{[^{}]*\}")
 _NAME = re.compile(r"`\w+`")
 _JAVASCRIPT_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`", re.DOTALL)
@@ -88,7 +92,7 @@ def _python(source: str) -> Iterator[tuple[int, str]]:
     """Iterate over the strings and comments of a module; comments in a row are one text."""
     comment: list[str] = []
     first = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in _whole_strings(source):
         if token.type == tokenize.COMMENT:
             first = first or token.start[0]
             comment.append(token.string.lstrip("# "))
@@ -98,6 +102,31 @@ def _python(source: str) -> Iterator[tuple[int, str]]:
                 comment, first = [], 0
             if token.type == tokenize.STRING:
                 yield token.start[0], _without_names(token.string)
+
+
+def _whole_strings(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Iterate over the tokens of a module; an f-string is one, as it is before Python 3.12."""
+    lines = source.splitlines(keepends=True)
+    depth, begin = 0, (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == _FSTRING_START:
+            begin = begin if depth else token.start
+            depth += 1
+        elif token.type == _FSTRING_END:
+            depth -= 1
+            if not depth:
+                text = _between(lines, begin, token.end)
+                yield tokenize.TokenInfo(tokenize.STRING, text, begin, token.end, token.line)
+        elif not depth:
+            yield token
+
+
+def _between(lines: Sequence[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
+    """Return the text between two places: a line's number, from 1 on, and a column."""
+    found = list(lines[begin[0] - 1 : end[0]])
+    found[-1] = found[-1][: end[1]]
+    found[0] = found[0][begin[1] :]
+    return "".join(found)
 
 
 def _without_names(string: str) -> str:

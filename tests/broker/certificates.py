@@ -32,6 +32,18 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = ("localhost", "127.0.0.1")
+# The key of an authority signs certificates, and nothing else.
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,8 @@ class Authority:
         issuer = subject if above is None else above.certificate.subject
         builder = _begun(subject, issuer, self.key, (-1, 30))
         builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+        builder = builder.add_extension(_SIGNS, critical=True)
+        builder = _linked(builder, self.key, signer.key)
         self.certificate = builder.sign(signer.key, hashes.SHA256())
         self.chain: tuple[x509.Certificate, ...] = (
             () if above is None else (self.certificate, *above.chain)
@@ -113,6 +127,7 @@ class Authority:
         if hosts:
             names = x509.SubjectAlternativeName([_host(one) for one in hosts])
             builder = builder.add_extension(names, critical=False)
+        builder = _linked(builder, key, self.key)
         return Identity(key, builder.sign(self.key, hashes.SHA256()), self.chain)
 
     def pem(self) -> str:
@@ -148,6 +163,17 @@ def _begun(
         .not_valid_before(first)
         .not_valid_after(last)
     )
+
+
+def _linked(
+    builder: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+) -> x509.CertificateBuilder:
+    """Name both keys, as RFC 5280 wants it; Python does from 3.13 on."""
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    other = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    return builder.add_extension(own, critical=False).add_extension(other, critical=False)
 
 
 def _name(common_name: str, unit: str | None) -> x509.Name:
