@@ -218,12 +218,13 @@ class ReadableLog:
         return self._epochs.epoch_of(offset)
 
     def fetch(self) -> None:
-        """Copy the log's segments from the bucket to the disk; call it in a thread.
+        """Copy from the bucket all that `batches` reads; call it in a thread.
 
         Raises StoreFailure, and CorruptFile for damage.
         """
         for segment in self.segments:
             if segment.log.is_fixed:
+                segment.offset_index.entries.load()
                 for position in range(0, segment.size_bytes, _FETCHED_BYTES):
                     segment.log.read(position, _FETCHED_BYTES)
 

@@ -86,8 +86,11 @@ class Loads:
             "failed to load %s partition=%d retry_in_s=%g error=%s",
             self._what, partition, pause_s, error,
         )  # fmt: skip
-        self._loop.call_later(pause_s, partial(self._retry, partition))
+        self._loop.call_later(pause_s, partial(self._retry, partition, self._tries[partition]))
 
-    def _retry(self, partition: int) -> None:
-        if partition in self.failed and self._is_wanted(partition):
+    def _retry(self, partition: int, tries: int) -> None:
+        # Another load may have begun meanwhile, and failed: it has a retry of its own.
+        if self._tries[partition] != tries or partition not in self.failed:
+            return
+        if self._is_wanted(partition):
             self.start(partition)

@@ -282,6 +282,32 @@ async def test_committed_offsets_outlive_the_coordinator(
 
 
 @on_uvloop
+async def test_committed_offsets_outlive_the_coordinator_of_sealed_segments(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    settings = {
+        **SLOW, "offsets.topic.num.partitions": "1", "offsets.topic.segment.bytes": "10000"
+    }  # fmt: skip
+    async with cluster(tmp_path, catalog_url, 2, settings) as brokers:
+        await create(brokers[0], "t", 1)
+        await known_everywhere(brokers, "t")
+        await commit_offset(brokers, 5)
+        former = leader_of(brokers, name=CONSUMER_OFFSETS)
+        assert former is not None
+        topic = former.topics.get(CONSUMER_OFFSETS)
+        assert topic is not None
+        async with client(former) as there:
+            others = 0
+            while len(topic.logs[0].segments) < 3:
+                others += 1
+                await there.ask(committing(f"of-{others}", {"t": {0: others}}), version=8)
+        await until(lambda: all(one.log.is_fixed for one in topic.logs[0].segments[:-1]))
+        assert topic.logs[0].segments[0].offset_index.last()
+        await close_out(former)
+        assert await committed_offset([one for one in brokers if one is not former]) == 5
+
+
+@on_uvloop
 async def test_a_broker_that_stops_hands_its_partitions_over(
     tmp_path: Path, catalog_url: str
 ) -> None:
