@@ -72,6 +72,7 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         (segments.exchange_in_memory_alone, "back: ", 1),
         (segments.forget_log_starts, "start: ", 0),
         (segments.trim_early, "lost: ", 0),
+        (segments.fetch_no_indexes, "stuck: ", 0),
     ],
     ids=name_of,
 )

@@ -18,6 +18,7 @@ from odradek.broker.shared.exchanging import CleanedUpload
 from odradek.cleaner.rules import policy
 from odradek.config.values import INT64_MAX
 from odradek.storage.producers import ProducerStates
+from odradek.storage.readable_log import ReadableLog
 from odradek.storage.segment import TXN_INDEX
 from tests.simulation.cluster import movers, producers
 from tests.simulation.shared import bucket
@@ -116,3 +117,13 @@ def trim_early(patch: pytest.MonkeyPatch) -> None:
         return {key: one._replace(stored_offset=INT64_MAX) for key, one in found.items()}
 
     patch.setattr(wal_trimming, "offsets_of", stored)
+
+
+def fetch_no_indexes(patch: pytest.MonkeyPatch) -> None:
+    """A log is read back without the indexes of its segments."""
+
+    def fetch(self: ReadableLog) -> None:
+        for segment in self.segments:
+            segment.log.read(0, segment.size_bytes)
+
+    patch.setattr(ReadableLog, "fetch", fetch)

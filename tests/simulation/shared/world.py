@@ -63,6 +63,8 @@ SHARED_SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "500",
     "log.initial.task.delay.ms": "0",
+    # So that small segments have entries in their indexes.
+    "log.index.interval.bytes": "100",
     "offsets.topic.segment.bytes": "2000",
     "transaction.state.log.segment.bytes": "2000",
     "offsets.topic.num.partitions": "1",
