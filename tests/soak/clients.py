@@ -13,6 +13,10 @@ from bench.processes import ROOT
 _END_S = 120.0
 
 
+class ClientFailed(Exception):
+    """A client could not go on; its standard error says why."""
+
+
 @dataclass
 class Client:
     """A process that writes or reads until it is to end."""
@@ -20,11 +24,14 @@ class Client:
     process: subprocess.Popen[str]
 
     def end(self) -> int:
-        """Let it end; return the number of its records. Raises RuntimeError if it has failed."""
-        output, _ = self.process.communicate(timeout=_END_S)
+        """Let it end; return the number of its records. Raises ClientFailed."""
+        arguments = " ".join(map(str, self.process.args[3:]))  # type: ignore[index]
+        try:
+            output, _ = self.process.communicate(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            raise ClientFailed(f"a client does not end: {arguments}") from None
         if self.process.returncode:
-            arguments = " ".join(map(str, self.process.args[3:]))  # type: ignore[index]
-            raise RuntimeError(f"a client has failed: {arguments}")
+            raise ClientFailed(f"a client has failed: {arguments}")
         return int(output)
 
     @classmethod

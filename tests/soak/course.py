@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from bench.processes import OdradekProcess
 from bench.servers import postgresql, s3_server
 from tests.siege.load.client import SETTINGS as CLIENT_SETTINGS
-from tests.soak.clients import Client
+from tests.soak.clients import Client, ClientFailed
 from tests.soak.levels import growing
 from tests.soak.logs import Trouble, unexplained
 from tests.soak.sampling import Samples, Sampling
@@ -111,8 +111,8 @@ class Soak:
                 while sampling.seconds < self._plan.seconds:
                     self._run_round()
                 report.seconds = sampling.seconds
-            report.written = sum(one.end() for one in writers)
-            report.read += sum(one.end() for one in readers)
+            report.written = sum(map(self._end, writers))
+            report.read += sum(map(self._end, readers))
         for one in self._cluster.brokers:
             strange, explained = unexplained(one.log_file, report.troubles)
             report.problems += [f"{one.directory.name}: {line}" for line in strange]
@@ -122,6 +122,14 @@ class Soak:
 
     def _client(self, *kind: str) -> AbstractContextManager[Client]:
         return Client.running(self._cluster.bootstrap, *kind)
+
+    def _end(self, client: Client) -> int:
+        """Let a client end; return the number of its records."""
+        try:
+            return client.end()
+        except ClientFailed as error:
+            self._report.problems.append(str(error))
+            return 0
 
     def _find_full_rate(self) -> float:
         with ExitStack() as stack:
@@ -155,7 +163,7 @@ class Soak:
             self._admin.delete_topics([topic.topic])[topic.topic].result()
             # Some members leave, others are killed.
             for one in members[number % len(members) :]:
-                report.read += one.end()
+                report.read += self._end(one)
 
 
 @contextmanager
