@@ -14,7 +14,13 @@ from odradek.config.topic import TopicConfig
 from odradek.dataclass import dataclass
 from odradek.protocol.batches import BatchHeader
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.errors import DiskFailure, NotCached, OffsetOutOfRange, StorageError
+from odradek.storage.errors import (
+    BucketFailure,
+    DiskFailure,
+    NotCached,
+    OffsetOutOfRange,
+    StorageError,
+)
 from odradek.storage.producers import ProducerStates
 from odradek.storage.reading import TimestampedOffset, first_at_or_after, replay, segment_index
 from odradek.storage.segment import Segment, Slice
@@ -231,9 +237,15 @@ class ReadableLog:
     def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Read every intact batch from an offset on, for replay; waits for the disk.
 
-        Damaged parts are logged and left out.
+        Damaged parts are logged and left out. Raises BucketFailure on the event loop, which does
+        not wait for the bucket, if something was dropped after `fetch`.
         """
-        return replay(self.segments, start_offset)
+        try:
+            yield from replay(self.segments, start_offset)
+        except NotCached as error:
+            raise BucketFailure(
+                "it was dropped from the cache: raise odradek.cache.bytes"
+            ) from error
 
 
 def _warm(warm: Callable[[], object], segments: Sequence[Segment], offset: int) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
 
 from odradek.broker.coordination.machine import Codec, Machine
 from odradek.broker.coordination.seams import InternalTopic, InTransaction, StoredBatch
 from odradek.protocol.batches import NO_PRODUCER_ID
 from odradek.protocol.errors import ProtocolError
-from odradek.storage.errors import BucketFailure, NotCached
 from odradek.storage.transactions import Marker
 
 logger = logging.getLogger(__name__)
@@ -33,7 +31,7 @@ async def replay(
     """
     loading = _Loading(what, codec, partition, machine)
     unpaused = 0
-    for stored in _readable(log.replay(partition)):
+    for stored in log.replay(partition):
         if isinstance(stored, Marker):
             loading.take_in(stored)
             continue
@@ -43,13 +41,6 @@ async def replay(
             unpaused = 0
             await asyncio.sleep(0)
     loading.report()
-
-
-def _readable(log: Iterable[StoredBatch | Marker]) -> Iterator[StoredBatch | Marker]:
-    try:
-        yield from log
-    except NotCached as error:
-        raise BucketFailure("it was dropped from the cache: raise odradek.cache.bytes") from error
 
 
 class _Loading:

@@ -18,7 +18,6 @@ from odradek.broker.topics.registry import Topics
 from odradek.broker.topics.topic import Topic
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy import iterate_stored
-from odradek.storage.errors import NotCached
 from odradek.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ class StatePruner:
         for partition in range(len(topic.partitions) if topic else 0):
             try:
                 await self._prune(topic, partition)
-            except (*EXPLAINED, NotCached) as error:
+            except EXPLAINED as error:
                 logger.warning("failed to prune %s-%d: %s", SHARE_GROUP_STATE, partition, error)
 
     async def _prune(self, topic: Topic | None, partition: int) -> None:

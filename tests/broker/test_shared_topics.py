@@ -265,46 +265,48 @@ async def committed_offset(brokers: Sequence[Broker]) -> int:
                         return int(found.topics[0].partitions[0].committed_offset)
 
 
-@on_uvloop
-async def test_committed_offsets_outlive_the_coordinator(
-    tmp_path: Path, catalog_url: str
-) -> None:
-    settings = {**SLOW, "offsets.topic.num.partitions": "1"}
-    async with cluster(tmp_path, catalog_url, 2, settings) as brokers:
+@asynccontextmanager
+async def coordinated(
+    path: Path, url: str, settings: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Run two brokers with a committed offset, 5; the first one is the group's coordinator."""
+    settings = {**SLOW, "offsets.topic.num.partitions": "1", **(settings or {})}
+    async with cluster(path, url, 2, settings) as brokers:
         await create(brokers[0], "t", 1)
         await known_everywhere(brokers, "t")
         await commit_offset(brokers, 5)
         former = leader_of(brokers, name=CONSUMER_OFFSETS)
         assert former is not None
+        (other,) = [one for one in brokers if one is not former]
+        yield former, other
+
+
+@on_uvloop
+async def test_committed_offsets_outlive_the_coordinator(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    async with coordinated(tmp_path, catalog_url) as (former, other):
         await close_out(former)
-        others = [one for one in brokers if one is not former]
-        assert await committed_offset(others) == 5
+        assert await committed_offset([other]) == 5
 
 
 @on_uvloop
 async def test_committed_offsets_outlive_the_coordinator_of_sealed_segments(
     tmp_path: Path, catalog_url: str
 ) -> None:
-    settings = {
-        **SLOW, "offsets.topic.num.partitions": "1", "offsets.topic.segment.bytes": "10000"
-    }  # fmt: skip
-    async with cluster(tmp_path, catalog_url, 2, settings) as brokers:
-        await create(brokers[0], "t", 1)
-        await known_everywhere(brokers, "t")
-        await commit_offset(brokers, 5)
-        former = leader_of(brokers, name=CONSUMER_OFFSETS)
-        assert former is not None
+    settings = {"offsets.topic.segment.bytes": "10000"}
+    async with coordinated(tmp_path, catalog_url, settings) as (former, other):
         topic = former.topics.get(CONSUMER_OFFSETS)
         assert topic is not None
         async with client(former) as there:
-            others = 0
+            groups = 0
             while len(topic.logs[0].segments) < 3:
-                others += 1
-                await there.ask(committing(f"of-{others}", {"t": {0: others}}), version=8)
+                groups += 1
+                await there.ask(committing(f"of-{groups}", {"t": {0: groups}}), version=8)
         await until(lambda: all(one.log.is_fixed for one in topic.logs[0].segments[:-1]))
         assert topic.logs[0].segments[0].offset_index.last()
         await close_out(former)
-        assert await committed_offset([one for one in brokers if one is not former]) == 5
+        assert await committed_offset([other]) == 5
 
 
 @on_uvloop
@@ -449,14 +451,7 @@ async def test_entries_come_back_from_the_bucket_and_from_the_catalog(
 async def test_a_coordinator_does_not_take_an_offline_partition_for_an_empty_one(
     tmp_path: Path, catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {**SLOW, "offsets.topic.num.partitions": "1"}
-    async with cluster(tmp_path, catalog_url, 2, settings) as brokers:
-        await create(brokers[0], "t", 1)
-        await known_everywhere(brokers, "t")
-        await commit_offset(brokers, 5)
-        former = leader_of(brokers, name=CONSUMER_OFFSETS)
-        assert former is not None
-        (other,) = [one for one in brokers if one is not former]
+    async with coordinated(tmp_path, catalog_url) as (former, other):
         begin, refusals = Builder.begin, 0
 
         def refuse(builder: Builder, *args: Any) -> Any:

@@ -154,7 +154,7 @@ class Soak:
         getattr(broker, name)()
         broker.start()
         ended_s = time.time() + _AFTERMATH_S
-        report.troubles.append(Trouble(name, begun_s, ended_s))
+        report.troubles.append(Trouble(begun_s, ended_s))
         topic = passing(number)
         with ExitStack() as stack:
             members = [stack.enter_context(self._client(one)) for one in _PROTOCOLS]

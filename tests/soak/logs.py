@@ -1,4 +1,4 @@
-"""Reads brokers' logs for lines above INFO, and tells those that troubles explain from others."""
+"""Finds the lines above INFO in brokers' logs, and those of them that no trouble explains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _TIME_FORMAT = "%Y-%m-%d %H:%M:%S,%f"
 class Trouble:
     """A time, in seconds since the epoch, in which brokers may complain."""
 
-    name: str
     begin_s: float
     end_s: float
 

@@ -1,4 +1,4 @@
-"""Complaints of brokers are found, and those in troubles are told from others."""
+"""Complaints of brokers are found, and those outside of troubles are strange."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_complaint_outside_of_troubles_is_strange(tmp_path: Path) -> None:
     log = tmp_path / "broker.log"
     seconds = (0.0, 1.5, 3.0, 4.5)
     _write(log, *((_AT_S + one, logging.WARNING, f"after {one}") for one in seconds))
-    troubles = [Trouble("stop", _AT_S + begin, _AT_S + begin + 1) for begin in (1, 4)]
+    troubles = [Trouble(_AT_S + begin, _AT_S + begin + 1) for begin in (1, 4)]
     strange, explained = unexplained(log, troubles)
     assert strange == [
         "WARNING odradek.broker: after 0.0", "WARNING odradek.broker: after 3.0"
