@@ -270,7 +270,7 @@ class Clustering:
             cache_path(self._paths[0], node_id),
             store.open_line,
             broker.clock.now_ms,
-            lambda: node_id == min(one.node_id for one in self.brokers),
+            self.brokers,
             broker.purgatory,
             cluster_id=broker.cluster_id,
             node_id=node_id,

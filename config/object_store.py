@@ -186,6 +186,13 @@ class ObjectStoreConfig:
         doc="How many bytes a second of entries whose uploads take longer than most are written "
         "into the catalog instead, so that later entries do not wait for them. With 0 all wait.",
     )
+    odradek_wal_commits_per_second: int32 = option(
+        "odradek.wal.commits.per.second",
+        default=10_000,
+        valid=at_least(1),
+        doc="How many entries of the WAL all brokers together write into the catalog each second, "
+        "as long as they are small; each broker has its share. Records wait for that share.",
+    )
     odradek_wal_uploads_max: int32 = option(
         "odradek.wal.uploads.max",
         default=4,
@@ -204,7 +211,8 @@ class ObjectStoreConfig:
         default=256 * 1024 * 1024,
         valid=at_least(1),
         doc="How many bytes of a broker's shared topics may be in the WAL alone, before it stores "
-        "them as segments. A broker that takes partitions over reads these bytes first.",
+        "them as segments; with brokers on other hosts, so many for each of these, in partitions "
+        "that have less than 1 MiB each. Brokers that take partitions over read the bytes first.",
     )
     odradek_wal_checkpoint_ms: int64 = option(
         "odradek.wal.checkpoint.ms",

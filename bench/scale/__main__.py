@@ -15,11 +15,12 @@ from collections.abc import Sequence
 
 from bench.scale import brokers, catalog, partitions
 from bench.scale.model import broker_of, demand
-from bench.scale.paper import GOAL, ROOMY, load_prices, paper, save_prices
+from bench.scale.paper import DEFAULTS, GOAL, load_prices, paper, save_prices
 from bench.servers.postgresql import running
 
 _MIXES, _MIX_S = (2, 5), 20.0
-_SIZES, _RECORDS_S, _CHECKPOINT_BYTES = (100, 400), 4_000, 16 << 20
+# The partitions of a broker, records a second, odradek.wal.checkpoint.bytes, and brokers.
+_STORINGS = ((100, 4_000, 16 << 20, 1), (400, 4_000, 16 << 20, 1), (7, 800, 2 << 20, 5))
 _CROWDS = (5_000, 10_000, 20_000)
 
 
@@ -28,7 +29,7 @@ def measure_prices() -> None:
     with running(is_durable=True) as server:
         prices = catalog.measure(server)
         save_prices(prices)
-        one = broker_of(GOAL, ROOMY.wal, ROOMY.storing)
+        one = broker_of(GOAL, DEFAULTS.wal, DEFAULTS.storing)
         for count in _MIXES:
             rates, came = catalog.mix(server, one, count, _MIX_S)
             said = demand(rates, prices)
@@ -40,12 +41,13 @@ def measure_prices() -> None:
 
 
 def measure_storing() -> None:
-    """Print the storing of a broker, and that of the model."""
-    for count in _SIZES:
-        came, said = brokers.compare(count, _RECORDS_S, _CHECKPOINT_BYTES)
+    """Print the storing of each broker, and that of the model."""
+    for each, records_s, checkpoint_bytes, count in _STORINGS:
+        came, said = brokers.compare(each, records_s, checkpoint_bytes, count)
         print(
-            f"{count} partitions: {came.objects:.2f} objects and {came.uploaded_bytes / 1e6:.1f} "
-            f"MB a second; the model says {said.objects:.2f} and {said.uploaded_bytes / 1e6:.1f}",
+            f"{each} partitions on each of {count} brokers: {came.objects:.2f} objects and "
+            f"{came.uploaded_bytes / 1e6:.1f} MB a second; the model says "
+            f"{said.objects:.2f} and {said.uploaded_bytes / 1e6:.1f}",
             flush=True,
         )
 

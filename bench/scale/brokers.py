@@ -1,9 +1,10 @@
-"""A broker of shared partitions under a steady load: its storing, and that of the model."""
+"""Brokers of shared partitions under a steady load: their storing, and that of the model."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench.processes import OdradekProcess
@@ -31,27 +32,41 @@ class Stored:
     uploaded_bytes: float
 
 
-def compare(partitions: int, records_s: int, checkpoint_bytes: int) -> tuple[Stored, Storing]:
-    """Return the storing of a broker under a load, and that of the model. Raises NotInstalled."""
+def compare(
+    partitions: int, records_s: int, checkpoint_bytes: int, count: int = 1
+) -> tuple[Stored, Storing]:
+    """Return the storing of each of some brokers under a load, and that of the model.
+
+    `partitions` and `records_s` are those of one broker. Raises NotInstalled.
+    """
     rate = records_s * RECORD_BYTES
-    expected = play(partitions, rate, StoringLimits(checkpoint_bytes))
+    expected = play(partitions, rate, StoringLimits(checkpoint_bytes), count - 1)
     settings = {"odradek.wal.checkpoint.bytes": str(checkpoint_bytes)}
-    with running(1, is_delayed=False, has_files=True, settings=settings) as stage:
-        (broker,) = stage.brokers
+    partitions, records_s = partitions * count, records_s * count
+    with running(count, is_delayed=False, has_files=True, settings=settings) as stage:
         stage.create(TOPIC, partitions, "object")
         load = Load(stage.bootstrap, {"linger.ms": 5})
         load.send_at_rate(TOPIC, partitions, records_s, _WARM_PERIODS * expected.period_s)
-        before, begun_s = _sums(broker), time.monotonic()
+        before, begun_s = _sums(stage.brokers), time.monotonic()
         load.send_at_rate(TOPIC, partitions, records_s, _PERIODS * expected.period_s)
         passed_s = time.monotonic() - begun_s
         objects, uploaded = (
-            (now - then) / passed_s for now, then in zip(_sums(broker), before, strict=True)
+            (now - then) / passed_s / count
+            for now, then in zip(_sums(stage.brokers), before, strict=True)
         )
     return Stored(objects, uploaded), expected
 
 
-def _sums(broker: OdradekProcess) -> tuple[float, float]:
-    text = metrics_of(broker)
-    objects, uploaded = _OBJECTS.search(text), _BYTES.search(text)
-    assert objects is not None and uploaded is not None
-    return float(objects[1]), float(uploaded[1])
+def _sums(brokers: Iterable[OdradekProcess]) -> tuple[float, float]:
+    objects = uploaded = 0.0
+    for broker in brokers:
+        text = metrics_of(broker)
+        objects += _value(_OBJECTS, text)
+        uploaded += _value(_BYTES, text)
+    return objects, uploaded
+
+
+def _value(metric: re.Pattern[str], text: str) -> float:
+    found = metric.search(text)
+    assert found is not None
+    return float(found[1])

@@ -95,7 +95,8 @@ def broker_of(load: Load, wal: WalLimits, limits: StoringLimits) -> Broker:
     partitions = load.partitions // load.brokers
     entries = max(rate / wal.entry_bytes_max, min(wal.puts_per_s, 1 / wal.linger_s))
     runs = min(partitions, max(rate / entries / load.batch_bytes, 1))
-    return Broker(entries, runs, play(partitions, rate, limits, entries), load.brokers - 1)
+    others = load.brokers - 1
+    return Broker(entries, runs, play(partitions, rate, limits, others, entries), others)
 
 
 def demand(rates: Rates, prices: Prices) -> Price:

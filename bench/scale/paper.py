@@ -38,8 +38,7 @@ class Settings:
 
 
 DEFAULTS = Settings("defaults", WalLimits(), StoringLimits())
-ROOMY = Settings("checkpoint.bytes 16 GiB", WalLimits(), StoringLimits(wal_bytes=16 << 30))
-LARGE = Settings("and bytes.max 8 MiB", WalLimits(entry_bytes_max=8 << 20), ROOMY.storing)
+LARGE = Settings("bytes.max 8 MiB", WalLimits(entry_bytes_max=8 << 20), StoringLimits())
 
 
 def save_prices(prices: Prices) -> None:
@@ -77,7 +76,7 @@ def price_table(prices: Prices) -> str:
 
 def goal_table(prices: Prices) -> str:
     """Return the table of a large cluster with different settings."""
-    settings = (DEFAULTS, ROOMY, LARGE)
+    settings = (DEFAULTS, LARGE)
     columns = [broker_of(GOAL, one.wal, one.storing) for one in settings]
     rows: Sequence[tuple[str, Callable[[Broker], float], int]] = (
         ("PUTs a second of a broker, WAL", lambda one: one.entries, 0),

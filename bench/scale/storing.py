@@ -14,6 +14,7 @@ from typing import cast
 
 from odradek.broker.shared.tails import (
     PACK_BYTES,
+    PART_BYTES,
     SEGMENT_BYTES_MAX,
     StoringLimits,
     Tail,
@@ -65,18 +66,25 @@ class _Sums:
 
 
 def play(
-    partitions: int, in_bytes_s: float, limits: StoringLimits, entries_s: float = 0.0
+    partitions: int,
+    in_bytes_s: float,
+    limits: StoringLimits,
+    others: int = 1,
+    entries_s: float = 0.0,
 ) -> Storing:
     """Return the storing of a broker with so many partitions, which get `in_bytes_s` together.
 
-    `entries_s` are the entries that its WAL gets.
+    `others` are the brokers on other hosts, `entries_s` the entries that its WAL gets.
     """
     played = min(partitions, _PLAYED_MAX)
     weight = partitions / played
     rate = in_bytes_s / partitions
     limits = replace(limits, wal_bytes=int(limits.wal_bytes / weight))
     # Each round stores the oldest half of the bytes, so it is the third round that comes back.
-    longest_s = 1.5 * limits.wal_bytes / (rate * played)
+    unstored_bytes = max(
+        1.5 * limits.wal_bytes, min(limits.wal_bytes_max(others), played * PART_BYTES)
+    )
+    longest_s = unstored_bytes / (rate * played)
     if entries_s:
         longest_s = min(longest_s, limits.wal_entries / entries_s)
     period_s = min(longest_s, limits.wal_age_s)
@@ -98,11 +106,18 @@ def play(
             one.active_bytes += rate * step_s
         tails = [one.tail for one in unstored.values()]
         total_bytes = sum(tail.size_bytes for tail in tails)
-        due = choose_due(tails, total_bytes, limits, now_s, entry)
+        due = choose_due(tails, total_bytes, limits, others, now_s, entry)
         if due:
             sums.rounds += 1
             sums.unstored_bytes += total_bytes
-        _store_all([unstored.pop(tail.key[1]) for tail in due], now_s, weight, sums)
+        while due:
+            stored_bytes = sum(tail.size_bytes for tail in due)
+            _store_all([unstored.pop(tail.key[1]) for tail in due], now_s, weight, sums)
+            if stored_bytes < limits.round_bytes:
+                break
+            total_bytes -= stored_bytes
+            tails = [one.tail for one in unstored.values()]
+            due = choose_due(tails, total_bytes, limits, others, now_s, entry)
     scale = weight / (end_s - warm_s)
     return Storing(
         sums.rows * scale,

@@ -130,6 +130,10 @@ class Brokers:
         """Return the number of members."""
         return len(self._members)
 
+    def count_elsewhere(self) -> int:
+        """Return the number of members on other hosts."""
+        return sum(one.host != self.own.host for one in self)
+
     def get(self, node_id: int) -> Member | None:
         """Return a member, None when it is not alive."""
         return self._members.get(node_id)

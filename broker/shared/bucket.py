@@ -88,6 +88,7 @@ def wal_limits(config: ObjectStoreConfig) -> WalLimits:
         uploads_max=config.odradek_wal_uploads_max,
         pending_bytes_max=config.odradek_wal_pending_bytes_max,
         slow_bytes_per_s=config.odradek_wal_slow_bytes_per_second,
+        commits_per_s=config.odradek_wal_commits_per_second,
     )
 
 

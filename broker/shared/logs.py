@@ -23,6 +23,7 @@ from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.errors import MetadataError
 from odradek.broker.ids import Partition as Key
 from odradek.broker.loop.tasks import start_task
+from odradek.broker.metadata.members import Brokers
 from odradek.broker.shared.bucket import Bucket
 from odradek.broker.shared.building import NOTHING, Builder, Built, stops
 from odradek.broker.shared.exchanging import CleanedUpload
@@ -56,6 +57,7 @@ class SharedLogs:
         uploads: Uploads,
         commits: Line,
         reads: Line,
+        brokers: Brokers,
         now_ms: Callable[[], int],
         counts: SharedCounts,
     ) -> None:
@@ -63,6 +65,7 @@ class SharedLogs:
         self._bucket, self._limits, self.home = bucket, limits, home
         self._builder, self._uploads, self._now_ms = builder, uploads, now_ms
         self._commits, self._reads, self._counts = commits, reads, counts
+        self._brokers = brokers
         self._loop = asyncio.get_running_loop()
         self._wal: Wal | None = None
         self._logs: dict[Key, Log] = {}
@@ -85,7 +88,13 @@ class SharedLogs:
             self._wal.lose(WalLost("the session of this broker was closed"))
         backend = SessionWal(self._commits, session, self._bucket.store, self._bucket.uploads)
         self._wal = Wal(
-            self._loop, backend, self._limits, self._committed, self._lost, self._counts
+            self._loop,
+            backend,
+            self._limits,
+            self._committed,
+            self._lost,
+            self._counts,
+            self._brokers.__len__,
         )
         self._uploads.begin(session)
 

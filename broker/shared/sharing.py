@@ -12,6 +12,7 @@ from odradek.broker.catalog.lines import Line
 from odradek.broker.catalog.segment_rows import SegmentRow
 from odradek.broker.counters.latency import Counts, Times
 from odradek.broker.counters.sharing import SharedCounts
+from odradek.broker.metadata.members import Brokers
 from odradek.broker.shared.accounting import Accounting
 from odradek.broker.shared.bill import prices_of
 from odradek.broker.shared.bucket import Bucket, wal_limits
@@ -49,16 +50,13 @@ class Sharing:
         cache: Path,
         open_line: Callable[[str], Line],
         now_ms: Callable[[], int],
-        is_first: Callable[[], bool],
+        brokers: Brokers,
         waiting: Waiting,
         *,
         cluster_id: str,
         node_id: int,
     ) -> None:
-        """`is_first` returns whether this broker is to do the work of which there is one.
-
-        `waiting` has the fetches that wait for records.
-        """
+        """`waiting` has the fetches that wait for records."""
         files = CachedFiles(
             fs,
             config.odradek_cache_bytes,
@@ -75,9 +73,15 @@ class Sharing:
             wal_age_s=config.odradek_wal_checkpoint_ms / _MS_PER_S,
         )
         self.uploads = Uploads(
-            bucket, files, segments, limits, now_ms, home.cleaner_offsets, counts
-        )
+            bucket, files, segments, limits, brokers.count_elsewhere,
+            now_ms, home.cleaner_offsets, counts,
+        )  # fmt: skip
         self.merging = Merging(bucket.store, self.uploads, now_ms, counts)
+
+        def is_first() -> bool:
+            """Return whether this broker is to do the work of which there is one."""
+            return node_id == min(one.node_id for one in brokers)
+
         self.janitor = Janitor(
             bucket, segments, lambda: config.odradek_object_delete_delay_ms, is_first, counts
         )
@@ -101,8 +105,9 @@ class Sharing:
         )
         builder = Builder(bucket.store, files, home)
         self.logs = SharedLogs(
-            bucket, wal_limits(config), home, builder, self.uploads, commits, reads, now_ms, counts
-        )
+            bucket, wal_limits(config), home, builder, self.uploads, commits, reads, brokers,
+            now_ms, counts,
+        )  # fmt: skip
 
     def lease_to_jobs(
         self, cleaner: CleanerPool, config: Callable[[], BrokerConfig]
@@ -190,7 +195,7 @@ class Sharing:
                 self._files.memory_bytes,
             ),
             pending_bytes_max=self._config.odradek_wal_pending_bytes_max,
-            unstored_bytes_max=self._config.odradek_wal_checkpoint_bytes,
+            unstored_bytes_max=self.uploads.unstored_bytes_max,
             obstacles={
                 "commit": self.logs.wal.failure is not None,
                 "store": bool(self.uploads.obstacle.reason),

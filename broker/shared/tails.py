@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 PACK_BYTES = 16 << 20
 # A segment that is larger is sealed.
 SEGMENT_BYTES_MAX = OBJECT_BYTES_MAX
-# An active segment is uploaded again as a whole. It is sealed instead if it has grown by much, or
+# An active segment is uploaded again as a whole. It is sealed instead if it has grown by this, or
 # if it has some size and has grown by less than a quarter. Smaller ones would be too many: each
 # merge of segments uploads them once more.
-_GROWTH_BYTES = 1 << 20
+PART_BYTES = 1 << 20
 _AGAIN_BYTES, _GROWTH_MIN = 256 << 10, 4
 
 
@@ -38,6 +38,15 @@ class StoringLimits:
     wal_bytes: int = 256 << 20
     wal_entries: int = 10_000
     wal_age_s: float = 600.0
+
+    @property
+    def round_bytes(self) -> int:
+        """The bytes that a round stores, half of those of the WAL, so that its parts are large."""
+        return self.wal_bytes - self.wal_bytes // 2
+
+    def wal_bytes_max(self, others: int) -> int:
+        """Return the bound of these bytes where so many brokers share a takeover."""
+        return self.wal_bytes * max(others, 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -170,24 +179,32 @@ class Tail:
 
 
 def choose_due(
-    unstored: Iterable[Tail], size_bytes: int, limits: StoringLimits, now_s: float, entry: int
+    unstored: Iterable[Tail],
+    size_bytes: int,
+    limits: StoringLimits,
+    others: int,
+    now_s: float,
+    entry: int,
 ) -> list[Tail]:
     """Return the logs of which the WAL has much, or has had records for long.
 
     `unstored` are those with records that are not stored, the oldest first, `entry` the last one.
+    With many partitions, logs wait until they have some size, so that the catalog has fewer rows
+    to write. Not for long: `others` brokers share a takeover, and read `wal_bytes` each at most.
     """
-    # Half of the bytes, so that each round stores large parts.
-    excess = size_bytes - limits.wal_bytes // 2 if size_bytes >= limits.wal_bytes else 0
+    left_bytes = limits.round_bytes if size_bytes >= limits.wal_bytes else 0
+    least_bytes = 0 if size_bytes >= limits.wal_bytes_max(others) else PART_BYTES
     due = []
     for tail in unstored:
         is_old = (
             now_s - tail.since_s >= limits.wal_age_s
             or entry - tail.since_entry >= limits.wal_entries
         )
-        if excess <= 0 and not is_old:
+        if left_bytes <= 0 and not is_old:
             break
-        excess -= tail.size_bytes
-        due.append(tail)
+        if is_old or tail.size_bytes >= least_bytes:
+            left_bytes -= tail.size_bytes
+            due.append(tail)
     return due
 
 
@@ -210,7 +227,7 @@ def adopt_all(
 def is_due_to_seal(size_bytes: int, open_bytes: int) -> bool:
     """Return whether an active segment, of which `open_bytes` are stored, is to be sealed."""
     growth_bytes = size_bytes - open_bytes
-    return growth_bytes >= _GROWTH_BYTES or (
+    return growth_bytes >= PART_BYTES or (
         open_bytes >= _AGAIN_BYTES and growth_bytes * _GROWTH_MIN < open_bytes
     )
 

@@ -73,13 +73,17 @@ class Uploads:
         files: CachedFiles,
         line: Line,
         limits: StoringLimits,
+        others: Callable[[], int],
         now_ms: Callable[[], int],
         cleaner_offsets: Mapping[tuple[str, int], int],
         counts: SharedCounts,
     ) -> None:
-        """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now."""
+        """`line` is a connection to the catalog; `cleaner_offsets` are those of the logs now.
+
+        `others` returns how many brokers share a takeover of this one's partitions.
+        """
         self._bucket, self._files = bucket, files
-        self._limits, self._now_ms, self.counts = limits, now_ms, counts
+        self._limits, self._others, self._now_ms, self.counts = limits, others, now_ms, counts
         self._cleaner_offsets = cleaner_offsets
         self.loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "bucket-segments")
@@ -104,6 +108,11 @@ class Uploads:
     def session(self) -> int:
         """The present session."""
         return self._session
+
+    @property
+    def unstored_bytes_max(self) -> int:
+        """The bound of `unstored_bytes`."""
+        return self._limits.wal_bytes_max(self._others())
 
     def begin(self, session: int) -> None:
         """Begin a session."""
@@ -278,10 +287,14 @@ class Uploads:
                 self._unstored.values(),
                 self.unstored_bytes,
                 self._limits,
+                self._others(),
                 self.loop.time(),
                 self._entry,
             )
+            size_bytes = sum(tail.size_bytes for tail in due)
             await self._store(due, sealed.values())
+            if size_bytes - sum(tail.size_bytes for tail in due) >= self._limits.round_bytes:
+                self._wake.set()  # there may be more
         except BaseException:
             # A session that has begun meanwhile has logs of its own.
             self._sealed |= {

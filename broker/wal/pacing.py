@@ -2,6 +2,8 @@
 
     nothing is under way               at once: a single record waits for nothing
     something is under way             once it has ended, or after the linger, or at full size
+    the entry is for the catalog       not before the broker's share of commits a second allows
+                                       another one
     the entry is for the bucket        not before the budget of PUTs a second allows another
                                        one; a full entry does not wait for the budget
     all producers wait for answers     at once if its PUT is worth it
@@ -13,6 +15,8 @@ milliseconds, longer where more came before an answer; such a PUT is one of the 
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from odradek.broker.loop.rate_limiter import RateLimiter
 from odradek.dataclass import dataclass
@@ -44,6 +48,8 @@ class WalLimits:
     pending_bytes_max: int = 128 * 1024 * 1024
     # Of entries whose uploads are slow, which the catalog has instead.
     slow_bytes_per_s: int = 512 * 1024
+    # Of small entries of all brokers.
+    commits_per_s: int = 10_000
 
 
 class PutBudget:
@@ -75,6 +81,27 @@ class PutBudget:
     def move_turn(self, put_s: float) -> None:
         """Let a PUT that did not wait for its turn have had it."""
         self._turns.move(self._rate, put_s)
+
+
+class CommitShare:
+    """A broker's share of the small entries that the catalog takes a second from all brokers."""
+
+    def __init__(self, limits: WalLimits, brokers: Callable[[], int]) -> None:
+        """`brokers` returns the number of brokers."""
+        self._commits_per_s, self._brokers = limits.commits_per_s, brokers
+        self._turns = RateLimiter()
+
+    def delay_s(self, now_s: float) -> float:
+        """Return the time until the next commit."""
+        return self._turns.delay_s(self._rate, now_s)
+
+    def take(self, now_s: float) -> None:
+        """Count a commit."""
+        self._turns.take(self._rate, now_s)
+
+    @property
+    def _rate(self) -> int:
+        return max(1, self._commits_per_s // self._brokers())
 
 
 class SlowEntries:
@@ -129,6 +156,7 @@ class Silence:
 def sealing_wait_s(
     limits: WalLimits,
     puts: PutBudget,
+    commits: CommitShare,
     *,
     silence_s: float,
     size_bytes: int,
@@ -151,4 +179,6 @@ def sealing_wait_s(
         wait_s = max(wait_s, puts.delay_s(now_s))
         if puts.is_worth(size_bytes):
             wait_s = min(wait_s, max(0.0, silence_s - quiet_s))
+    else:
+        wait_s = max(wait_s, commits.delay_s(now_s))
     return wait_s if wait_s >= _WAIT_MIN_S else 0.0

@@ -27,6 +27,7 @@ from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.ids import Partition
 from odradek.broker.wal.entries import Entry, OpenEntry, Run
 from odradek.broker.wal.pacing import (
+    CommitShare,
     PutBudget,
     Silence,
     SlowEntries,
@@ -91,16 +92,18 @@ class Wal:
         on_committed: Callable[[Run], None],
         on_lost: Callable[[WalLost], None] = lambda error: None,
         counts: SharedCounts | None = None,
+        brokers: Callable[[], int] = lambda: 1,
     ) -> None:
         """`on_committed` is called for each run of a committed entry, in order.
 
         `on_lost` is called once when the session is closed, before any future fails. `counts`
-        go on from session to session.
+        go on from session to session. `brokers` returns how many share the catalog.
         """
         self._counts = SharedCounts() if counts is None else counts
         self._loop, self._backend, self._limits = loop, backend, limits
         self._on_committed, self._on_lost = on_committed, on_lost
         self._puts, self._silence = PutBudget(limits), Silence(limits.linger_s)
+        self._commits = CommitShare(limits, brokers)
         self._usual, self._slow = UsualTime(_USUAL_MIN_S, _DEVIATIONS), SlowEntries(limits)
         self._open, self._opened_s, self._grown_s = OpenEntry(), 0.0, 0.0
         self._sealed: deque[_Sealed] = deque()  # by sequence
@@ -194,6 +197,7 @@ class Wal:
         wait_s = sealing_wait_s(
             self._limits,
             self._puts,
+            self._commits,
             silence_s=self._silence.needed_s,
             size_bytes=self._open.size_bytes,
             age_s=now_s - self._opened_s,
@@ -213,6 +217,7 @@ class Wal:
         self._next_sequence += 1
         self._sealed.append(sealed)
         if is_inline:
+            self._commits.take(now_s)
             self._commit_ready()
         else:
             size_bytes = sealed.entry.size_bytes

@@ -109,12 +109,12 @@ SHARED = [
         "Only in the WAL",
         [
             (f"odradek_wal_unstored_bytes{{{HERE}}}", "{{instance}}"),
-            (f"max(odradek_wal_unstored_max_bytes{{{HERE}}})", "checkpoint"),
+            (f"max(odradek_wal_unstored_max_bytes{{{HERE}}})", "bound"),
         ],
         "bytes",
         "Committed bytes of each broker that are not in segments yet, and"
-        " odradek.wal.checkpoint.bytes.",
-        dashed="checkpoint",
+        " odradek.wal.checkpoint.bytes for each broker on another host.",
+        dashed="bound",
     ),
     lines(
         "Pending",

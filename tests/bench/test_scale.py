@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bench.processes import ROOT
 from bench.scale import brokers, catalog
 from bench.scale.model import Operation, broker_of, demand
-from bench.scale.paper import GOAL, ROOMY, goal_table, load_prices, price_table
+from bench.scale.paper import DEFAULTS, GOAL, goal_table, load_prices, price_table
 from bench.scale.storing import play
 from bench.servers.postgresql import folder_of_programs, running
 from odradek.broker.shared.tails import StoringLimits
@@ -23,14 +23,18 @@ _NEAR = 0.3
     partitions=st.integers(1, 20_000),
     in_bytes_s=st.floats(1e4, 2e8),
     wal_bytes=st.integers(8 * _MIB, 16 << 30),
+    others=st.integers(0, 200),
 )
-def test_all_bytes_are_stored_in_time(partitions: int, in_bytes_s: float, wal_bytes: int) -> None:
+def test_all_bytes_are_stored_in_time(
+    partitions: int, in_bytes_s: float, wal_bytes: int, others: int
+) -> None:
     limits = StoringLimits(wal_bytes)
-    found = play(partitions, in_bytes_s, limits)
+    found = play(partitions, in_bytes_s, limits, others)
     assert found.uploaded_bytes > 0.9 * in_bytes_s
     # A look comes each second, and long periods are played in thirtieths of one.
     step_s = max(1.0, found.period_s / 30)
-    assert found.unstored_bytes <= wal_bytes + 2 * in_bytes_s * step_s
+    most_bytes = max(wal_bytes, min(limits.wal_bytes_max(others), partitions * _MIB))
+    assert found.unstored_bytes <= most_bytes + 2 * in_bytes_s * step_s
     assert found.period_s <= limits.wal_age_s + 2 * step_s
     assert found.rows >= partitions / found.period_s * 0.9
 
@@ -51,7 +55,7 @@ def test_the_page_has_the_computed_tables() -> None:
 
 @pytest.mark.skipif(folder_of_programs() is None, reason="PostgreSQL is not installed")
 def test_a_catalog_asks_for_the_computed_time() -> None:
-    one = broker_of(GOAL, ROOMY.wal, ROOMY.storing)
+    one = broker_of(GOAL, DEFAULTS.wal, DEFAULTS.storing)
     with running(is_durable=True) as server:
         prices = catalog.measure(server)
         rates, came = catalog.mix(server, one, 2, 10.0)

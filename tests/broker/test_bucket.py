@@ -169,6 +169,7 @@ def test_the_limits_of_the_wal_are_those_of_the_settings() -> None:
         odradek_wal_puts_per_second=3,
         odradek_wal_uploads_max=2,
         odradek_wal_slow_bytes_per_second=1,
+        odradek_wal_commits_per_second=7,
     )
     assert wal_limits(config) == WalLimits(
         entry_bytes_max=5,
@@ -177,4 +178,5 @@ def test_the_limits_of_the_wal_are_those_of_the_settings() -> None:
         puts_per_s=3,
         uploads_max=2,
         slow_bytes_per_s=1,
+        commits_per_s=7,
     )

@@ -68,7 +68,7 @@ def test_a_seed_always_gives_the_same_history(tmp_path: Path) -> None:
         (segments.upload_no_aborted_index, "aborted: ", 1),
         (segments.clean_open_transactions, "latest: |atomic: |lost: ", 4),
         (segments.write_old_snapshots, "refused: |twice: |order: ", 1),
-        (segments.store_in_any_epoch, "back: |lost: |fence: |refused: ", 5),
+        (segments.store_in_any_epoch, "back: |lost: |fence: |refused: ", 57),
         (segments.exchange_in_memory_alone, "back: ", 1),
         (segments.forget_log_starts, "start: ", 0),
         (segments.trim_early, "lost: ", 0),

@@ -125,13 +125,14 @@ GAUGES: Mapping[Family, Callable[[SharedFacts], float]] = {
     ): lambda one: one.pending_bytes_max,
     gauge(
         "odradek_wal_unstored_bytes",
-        "Committed bytes that only the WAL has, at most about odradek.wal.checkpoint.bytes. A"
-        " broker that takes partitions over reads them first. When they stay above the bound, see"
-        " /health, and whether segments are uploaded fast enough.",
+        "Committed bytes that only the WAL has. Brokers that take partitions over read them first."
+        " When they stay above odradek_wal_unstored_max_bytes, see /health, and whether segments"
+        " are uploaded fast enough.",
     ): lambda one: one.unstored_bytes,
     gauge(
         "odradek_wal_unstored_max_bytes",
-        "The bound of these bytes, odradek.wal.checkpoint.bytes: lower it for quicker takeovers.",
+        "The bound of these bytes: odradek.wal.checkpoint.bytes for each broker on another host."
+        " Lower it for quicker takeovers.",
     ): lambda one: one.unstored_bytes_max,
     gauge(
         "odradek_shared_replicas",

@@ -86,7 +86,7 @@ class SharedWorld(World):
             "odradek.wal.inline.bytes.max": chance.choice(["0", "300", "65536"]),
             "odradek.wal.linger.ms": chance.choice(["0", "50"]),
             "odradek.wal.checkpoint.ms": chance.choice(["1", "500", "3000"]),
-            "odradek.wal.checkpoint.bytes": chance.choice(["1000", "268435456"]),
+            "odradek.wal.checkpoint.bytes": chance.choice(["500", "268435456"]),
         }
         # The ends of partitions by the entries up to a place.
         self._ends: dict[Partition, int] = {}
