@@ -27,7 +27,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -234,8 +233,7 @@ class _Reading:
 
 
 def _fetch_count(broker: OdradekProcess) -> float:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
-        return sum(map(float, _COUNTED.findall(answer.read().decode())))
+    return sum(map(float, _COUNTED.findall(broker.metrics())))
 
 
 def _times(name: str, trips_s: list[float]) -> Figures:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -149,6 +150,12 @@ class OdradekProcess:
     def log_text(self) -> str:
         """Return the broker's output so far."""
         return self.log_file.read_text(errors="replace")
+
+    def metrics(self) -> str:
+        """Return the text of /metrics."""
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench.processes import OdradekProcess
 from bench.scale.storing import Storing, play
 from bench.shared.loads import RECORD_BYTES, Load
-from bench.shared.stage import metrics_of, running
+from bench.shared.stage import running
 from odradek.broker.shared.tails import StoringLimits
 
 TOPIC = "even"
@@ -60,7 +60,7 @@ def compare(
 def _sums(brokers: Iterable[OdradekProcess]) -> tuple[float, float]:
     objects = uploaded = 0.0
     for broker in brokers:
-        text = metrics_of(broker)
+        text = broker.metrics()
         objects += _value(_OBJECTS, text)
         uploaded += _value(_BYTES, text)
     return objects, uploaded

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -61,7 +60,7 @@ class Stage:
         """Return how many PUTs the brokers have sent, by purpose."""
         found = Counter[str]()
         for one in self.brokers:
-            for purpose, count in _PUTS.findall(metrics_of(one)):
+            for purpose, count in _PUTS.findall(one.metrics()):
                 found[purpose] += int(float(count))
         return found
 
@@ -69,7 +68,7 @@ class Stage:
         """Wait until the bucket has all records but for less than so many bytes."""
 
         def is_stored() -> bool:
-            found = [_UNSTORED.search(metrics_of(one)) for one in self.brokers]
+            found = [_UNSTORED.search(one.metrics()) for one in self.brokers]
             return sum(float(one[1]) for one in found if one) < size_bytes
 
         wait_for(is_stored, "the segments are stored")
@@ -88,13 +87,6 @@ class Stage:
 def _leads(admin: AdminClient, topic: str) -> bool:
     found = admin.list_topics(topic, timeout=30).topics[topic]
     return bool(found.partitions) and all(one.leader >= 0 for one in found.partitions.values())
-
-
-def metrics_of(broker: OdradekProcess) -> str:
-    """Return the metrics of a broker as text."""
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 @contextmanager

@@ -13,14 +13,10 @@ from odradek.broker.metadata.store import ResourceType
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.storage.files import FileSystem
 from odradek.storage.log import Log
 from tests.broker.live import Client, client, create, live, until
+from tests.support.requests import altering
 
 # Threads look every 10 ms; whatever is dirty is cleaned, and three or four batches fill a segment.
 QUICK = {
@@ -67,13 +63,7 @@ async def new_log(broker: Broker, name: str, configs: Mapping[str, str] = COMPAC
 
 async def alter(one: Client, kind: int, name: str, settings: Mapping[str, str]) -> int:
     """Change settings as a client does; return the error code."""
-    configs = [
-        AlterableConfig(name=key, config_operation=0, value=value)
-        for key, value in settings.items()
-    ]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    (answer,) = (await one.ask(request, version=1)).responses
+    (answer,) = (await one.ask(altering(name, settings, kind), version=1)).responses
     return int(answer.error_code)
 
 

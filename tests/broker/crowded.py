@@ -32,11 +32,6 @@ from odradek.protocol.messages.alter_user_scram_credentials import (
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -47,7 +42,7 @@ from tests.broker.memory import load_kernels
 from tests.broker.streams_topologies import stateless
 from tests.support.asking import create_topics
 from tests.support.forking import ForkedOdradek
-from tests.support.requests import committing, creatable
+from tests.support.requests import altering, committing, creatable
 
 WIDE, WIDE_COUNT = "wide", 500
 NARROW = [f"t{number}" for number in range(100)]
@@ -193,11 +188,7 @@ def crowd(process: OdradekProcess) -> Crowded:
     crowded = Crowded(process)
     load_kernels(process, crowded.door.client_settings)
     with crowded.connect() as peer:
-        level = AlterableConfig(name="root", config_operation=0, value="INFO")
-        resource = AlterConfigsResource(
-            resource_type=ResourceType.BROKER_LOGGER, resource_name="1", configs=[level]
-        )
-        changing = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        changing = altering("1", {"root": "INFO"}, ResourceType.BROKER_LOGGER)
         assert [one.error_code for one in peer.ask(changing, 1).responses] == [0]
         topics = [creatable(WIDE, WIDE_COUNT), *NARROW]
         crowded.topic_ids.update(create_topics(peer, *topics))

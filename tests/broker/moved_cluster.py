@@ -25,12 +25,8 @@ from confluent_kafka.admin import ResourceType as ClientResourceType
 from odradek.broker.metadata.store import ResourceType
 from odradek.protocol.compiler import decode
 from odradek.protocol.frames import encode_request, read_response_header
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from tests.support.requests import altering
 
 T = TypeVar("T")
 
@@ -149,14 +145,7 @@ def _transact(bootstrap: str, records: int) -> None:
 
 def alter(bootstrap: str, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
     """Set single settings of a resource; the clients' own calls refuse "" for all brokers."""
-    configs = [
-        AlterableConfig(name=key, config_operation=0, value=value)
-        for key, value in settings.items()
-    ]
-    resource = AlterConfigsResource(
-        resource_type=int(kind), resource_name=name, configs=configs
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    request = altering(name, settings, kind)
     response = ask(bootstrap, request, IncrementalAlterConfigsResponse, version=1)
     assert [one.error_code for one in response.responses] == [0], response
 

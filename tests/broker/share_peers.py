@@ -17,11 +17,6 @@ from typing import Any
 from odradek.protocol.batch_records import decode_records
 from odradek.protocol.batches import Record, encode_batch
 from odradek.protocol.legacy import read_stored_header
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
@@ -51,7 +46,7 @@ from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFe
 from odradek.protocol.wire import encode_uuid
 from tests.broker.kafka_peer import Peer
 from tests.support.asking import SHARE, await_coordinator, await_topic, create_topics
-from tests.support.requests import creatable, producing
+from tests.support.requests import altering, creatable, producing
 from tests.support.waiting import wait_until
 
 _GROUP = 32
@@ -212,18 +207,8 @@ class ShareBroker:
 
     def set_group(self, group_id: str, **configs: str) -> None:
         """Set a group's own settings; `__` stands for a dot."""
-        resource = AlterConfigsResource(
-            resource_type=_GROUP,
-            resource_name=group_id,
-            configs=[
-                AlterableConfig(
-                    name=name.replace("__", "."), config_operation=_SET, value=value
-                )
-                for name, value in configs.items()
-            ],
-        )
-        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        (done,) = self.peer.ask(request, 1).responses
+        settings = {name.replace("__", "."): value for name, value in configs.items()}
+        (done,) = self.peer.ask(altering(group_id, settings, _GROUP), 1).responses
         assert done.error_code == 0, done
 
     def set_feature(self, name: str, level: int, *, is_upgrade: bool) -> None:

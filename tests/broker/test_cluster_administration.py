@@ -24,17 +24,12 @@ from odradek.protocol.messages.delete_records import (
 )
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
 from tests.broker.live import Client, client, on_uvloop, until
 from tests.broker.test_cluster import member
-from tests.support.requests import creatable, creating
+from tests.support.requests import altering, creatable, creating
 
 _TIMES = 10
 _TIMEOUT_MS = 10_000
@@ -76,10 +71,7 @@ async def enlarge(at: Client, name: str) -> int:
 
 
 async def alter_configs(at: Client, name: str) -> int:
-    config = AlterableConfig(name="retention.ms", config_operation=0, value="5")
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=[config])
-    asked = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    answer = await at.ask(asked, version=1)
+    answer = await at.ask(altering(name, {"retention.ms": "5"}), version=1)
     return answer.responses[0].error_code
 
 

@@ -16,17 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.hosts.listener import Listener
+from odradek.broker.metadata.store import ResourceType
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.frames import FrameReader
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsRequest,
 )
@@ -41,7 +37,7 @@ from tests.broker.live import (
     pass_turns,
     until,
 )
-from tests.support.requests import fetching, listing_offsets, producing
+from tests.support.requests import altering, fetching, listing_offsets, producing
 
 SHARED_BYTES = 64
 LONG_MS = 3_600_000
@@ -440,9 +436,7 @@ async def test_whether_fetches_are_hurried_can_be_changed_while_one_waits(tmp_pa
 
 async def set_hurry(one: Client, value: str) -> None:
     """Set odradek.fetch.hurry for all brokers."""
-    config = AlterableConfig(name="odradek.fetch.hurry", config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    request = altering("", {"odradek.fetch.hurry": value}, ResourceType.BROKER)
     (answer,) = (await one.ask(request, version=1)).responses
     assert answer.error_code == 0, answer
 

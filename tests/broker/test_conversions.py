@@ -81,7 +81,7 @@ async def fill(broker: Broker, count: int) -> None:
 async def set_storage(broker: Broker, value: str) -> Any:
     """Set odradek.storage of the topic; return the answer."""
     async with client(broker) as there:
-        return (await there.ask(altering("t", STORAGE, value), version=1)).responses[0]
+        return (await there.ask(altering("t", {STORAGE: value}), version=1)).responses[0]
 
 
 def is_in(broker: Broker, storage: str) -> bool:

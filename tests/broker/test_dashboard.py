@@ -121,9 +121,7 @@ def work(peer: Peer) -> None:
 
 
 def families(broker: OdradekProcess) -> Mapping[str, list[Any]]:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    return {one.name: one.samples for one in text_string_to_metric_families(text)}
+    return {one.name: one.samples for one in text_string_to_metric_families(broker.metrics())}
 
 
 def test_the_dashboard_is_fresh() -> None:

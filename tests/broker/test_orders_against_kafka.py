@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.metadata.store import ResourceType
 from odradek.protocol.compiler import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials import (
@@ -32,11 +33,6 @@ from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
-)
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -58,7 +54,7 @@ from odradek.protocol.messages.share_group_describe import ShareGroupDescribeReq
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.broker.kafka_peer import Peer, both_brokers
 from tests.support.asking import GROUP, TRANSACTION, await_coordinator, create_topics
-from tests.support.requests import creatable
+from tests.support.requests import altering, creatable
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -331,9 +327,7 @@ def _begin_transactions(peer: Peer, transactional_id: str) -> None:
 
 
 def _set_metrics(peer: Peer, name: str) -> None:
-    config = AlterableConfig(name="interval.ms", config_operation=0, value="5000")
-    resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=[config])
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    request = altering(name, {"interval.ms": "5000"}, ResourceType.CLIENT_METRICS)
     assert peer.ask(request, 1).responses[0].error_code == 0
 
 

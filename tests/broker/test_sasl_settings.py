@@ -14,13 +14,9 @@ from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.live import Client, client, live, on_uvloop
 from tests.broker.sasl_client import USERS, choose, jaas, plain_message, say, settings
+from tests.support.requests import altering
 
 BROKER = 4
 JAAS = "listener.name.sasl.plain.sasl.jaas.config"
@@ -28,10 +24,7 @@ JAAS = "listener.name.sasl.plain.sasl.jaas.config"
 
 async def change(one: Client, name: str, value: str) -> Any:
     """Set an option of this broker; return the result."""
-    wanted = AlterableConfig(name=name, config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[wanted])
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    (result,) = (await one.ask(request, version=1)).responses
+    (result,) = (await one.ask(altering("1", {name: value}, BROKER), version=1)).responses
     return result
 
 

@@ -15,14 +15,11 @@ import pytest
 from odradek.broker.composition import Broker
 from odradek.broker.hosts import addresses
 from odradek.broker.hosts.addresses import AddressError
+from odradek.broker.metadata.store import ResourceType
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.broker.live import Client, client, live, on_uvloop, pass_turns, until
+from tests.support.requests import altering
 
 HAS_IPV6 = socket.has_ipv6 and bool(addresses.resolve("::1"))
 needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
@@ -148,13 +145,7 @@ async def test_a_host_name_is_bound_at_all_its_addresses(tmp_path: Path) -> None
 
 async def reconfigure(one: Client, name: str, value: str) -> None:
     """Change a setting of the running broker as kafka-configs does."""
-    changed = AlterConfigsResource(
-        resource_type=4,
-        resource_name="",
-        configs=[AlterableConfig(name=name, config_operation=0, value=value)],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
-    response = await one.ask(request, version=1)
+    response = await one.ask(altering("", {name: value}, ResourceType.BROKER), version=1)
     assert not response.responses[0].error_code, response.responses[0].error_message
 
 

@@ -13,11 +13,6 @@ from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescr
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -30,6 +25,7 @@ from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFe
 from tests.broker.live import Client, client, live, on_uvloop, until
 from tests.broker.streams_topologies import counting, stateless, subtopology, topic
 from tests.broker.web import get, request, serving
+from tests.support.requests import altering
 
 SETTINGS = {
     "group.streams.initial.rebalance.delay.ms": "0",
@@ -144,20 +140,12 @@ async def test_a_new_group_waits_for_more_members(tmp_path: Path) -> None:
         answer = await one.ask(joining(stateless("in")), version=0)
         assert codes(answer) == [StatusCode.ASSIGNMENT_DELAYED]
         assert answer.active_tasks == []
-        own = AlterConfigsResource(
-            resource_type=GROUP_TYPE,
-            resource_name="h",
-            configs=[
-                AlterableConfig(
-                    name="streams.initial.rebalance.delay.ms", config_operation=0, value="0"
-                ),
-                AlterableConfig(
-                    name="streams.num.standby.replicas", config_operation=0, value="1"
-                ),
-            ],
-        )
-        altering = IncrementalAlterConfigsRequest(resources=[own], validate_only=False)
-        assert (await one.ask(altering, version=1)).responses[0].error_code == 0
+        own = {
+            "streams.initial.rebalance.delay.ms": "0",
+            "streams.num.standby.replicas": "1",
+        }
+        changed = await one.ask(altering("h", own, GROUP_TYPE), version=1)
+        assert changed.responses[0].error_code == 0
         answer = await one.ask(joining(stateless("in"), group="h"), version=0)
         assert [t.partitions for t in answer.active_tasks] == [[0, 1]]
         group = broker.groups.runtime.machine_of("h").streams.get("h")  # type: ignore[union-attr]

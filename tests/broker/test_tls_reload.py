@@ -19,14 +19,10 @@ from odradek.broker.security.principals import Principal
 from odradek.config.errors import ConfigError
 from odradek.config.resolution import Layer, Source
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.certificates import LOOPBACK, Authority, Identity
 from tests.broker.live import client, live, on_uvloop
 from tests.broker.test_tls import AUTHORITY, SERVER, principals, settings, trusting
+from tests.support.requests import altering
 
 BROKER_RESOURCE, SET = 4, 0
 LOCATION = "listener.name.ssl.ssl.keystore.location"
@@ -35,15 +31,7 @@ INVALID_REQUEST = 42
 
 async def alter(broker: Broker, values: Mapping[str, str], *, checks: bool = False) -> str:
     """Set settings of the broker; return what was wrong, "" when nothing was."""
-    resource = AlterConfigsResource(
-        resource_type=BROKER_RESOURCE,
-        resource_name=str(broker.node_id),
-        configs=[
-            AlterableConfig(name=name, config_operation=SET, value=value)
-            for name, value in values.items()
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=checks)
+    request = altering(str(broker.node_id), values, BROKER_RESOURCE, validate_only=checks)
     async with client(broker, listener=1) as one:
         (answer,) = (await one.ask(request, version=1)).responses
     assert answer.error_code in (0, INVALID_REQUEST)

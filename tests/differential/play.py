@@ -23,11 +23,6 @@ from odradek.protocol.messages.describe_configs import (
 from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
-from odradek.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -41,7 +36,7 @@ from tests.differential.wire import CLIENT_ID, Outcome, Peer, read_answer
 from tests.differential.world import BROKER, NODE_ID, PARTITIONS, SETTINGS, Member, World
 from tests.differential.wrong_frames import Wrong
 from tests.support.forking import ForkedOdradek
-from tests.support.requests import committing, creating, listing_offsets
+from tests.support.requests import altering, committing, creating, listing_offsets
 from tests.support.waiting import wait_until
 
 # Kafka's broker hears of all else from its controller, a little after the client does.
@@ -154,11 +149,7 @@ class Play:
         """
         self._marks += 1
         value = str(_MARK_FIRST + self._marks)
-        change = AlterableConfig(name=_MARK, config_operation=0, value=value)
-        resource = AlterConfigsResource(
-            resource_type=BROKER, resource_name=str(NODE_ID), configs=[change]
-        )
-        marking = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        marking = altering(str(NODE_ID), {_MARK: value}, BROKER)
         for peer in (self.ours, self.theirs):
             answer = peer.ask(marking, 1)
             assert not answer.responses[0].error_code, answer

@@ -11,7 +11,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,14 +161,18 @@ class Broker(OdradekProcess):
             seconds += wait_until_answering(door.port, self.process, self.log_file)
         return seconds
 
-    def start_again(self) -> None:
-        """Start it as a service manager does: again until the lease of its former life ends."""
-        end_s = time.monotonic() + _START_MAX_S
+    def start_again(self, well_since_s: Callable[[], float] = lambda: 0.0) -> None:
+        """Start it as a service manager does: again until the lease of its former life ends.
+
+        `well_since_s` returns when the catalog and the bucket were troubled last.
+        """
+        begun_s = time.monotonic()
         while True:
             try:
                 self.start()
             except RuntimeError:
                 reason = self.reason()
+                end_s = max(begun_s, well_since_s()) + _START_MAX_S
                 if time.monotonic() > end_s or not any(one in reason for one in _PASSING):
                     raise RuntimeError(f"broker {self.node_id}: {reason}") from None
             else:

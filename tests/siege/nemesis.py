@@ -5,6 +5,7 @@ Troubles of two brokers may overlap; those of the catalog and the bucket come on
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import threading
@@ -41,6 +42,8 @@ class Nemesis:
         self._stage, self._chance = stage, random.Random(f"nemesis {seed}")
         self._recorder = recorder
         self._has_failed_over = False
+        # When the servers were troubled last.
+        self._well_since_s = 0.0
         self._over = threading.Event()
         self._busy: set[int] = set()
         self._turns = threading.Condition()
@@ -82,7 +85,9 @@ class Nemesis:
             if chance.random() < _OF_SERVERS_SHARE:
                 servers = self.of_servers()
                 (trouble,) = chance.choices(list(servers), list(servers.values()))
+                self._well_since_s = math.inf
                 self._note(trouble.__name__, -1, partial(trouble, chance))
+                self._well_since_s = time.monotonic()
             else:
                 self._trouble(chance.choice(self._stage.brokers), chance)
         for thread in self._threads:
@@ -150,7 +155,7 @@ class Nemesis:
     def _start_again(self, broker: Broker, chance: random.Random) -> None:
         self._over.wait(chance.random() * _START_AGAIN_MAX_S)
         broker.root = ROOT
-        broker.start_again()
+        broker.start_again(lambda: self._well_since_s)
 
     def pause(self, broker: Broker, chance: random.Random) -> None:
         """Let a broker stand still, shorter than its lease."""

@@ -78,11 +78,16 @@ def creating(*topics: CreatableTopic | str, validate_only: bool = False) -> Crea
     )
 
 
-def altering(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """Ask to set one of a topic's settings, and to leave the others."""
-    entry = AlterableConfig(name=name, config_operation=_SET, value=value)
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=[entry])
-    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+def altering(
+    resource: str, settings: Mapping[str, str], kind: int = _TOPIC, *, validate_only: bool = False
+) -> IncrementalAlterConfigsRequest:
+    """Ask to set some of a resource's settings, and to leave the others."""
+    entries = [
+        AlterableConfig(name=name, config_operation=_SET, value=value)
+        for name, value in settings.items()
+    ]
+    one = AlterConfigsResource(resource_type=kind, resource_name=resource, configs=entries)
+    return IncrementalAlterConfigsRequest(resources=[one], validate_only=validate_only)
 
 
 def describing(*names: str, creates: bool = False) -> MetadataRequest:

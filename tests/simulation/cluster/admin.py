@@ -88,7 +88,7 @@ class Admin:
         change = self._note(
             TopicChange("setting", created.topic, created.topic_id, self._value)
         )
-        asked = altering(created.topic, SETTING, str(self._value))
+        asked = altering(created.topic, {SETTING: str(self._value)})
         answer = await self.client.ask(self.client.any_broker(), asked, 1)
         self._answered(change, answer.responses[0].error_code)
 

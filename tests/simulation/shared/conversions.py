@@ -107,7 +107,7 @@ class Converter:
 
     async def set_storage(self, topic: str, storage: str) -> bool:
         """Set the storage of a topic; return whether that is acknowledged."""
-        asked = altering(topic, STORAGE, storage)
+        asked = altering(topic, {STORAGE: storage})
         try:
             answer = await self.client.ask(self.client.any_broker(), asked, 1)
         except Unanswered:
