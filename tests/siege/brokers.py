@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +24,7 @@ from tests.siege.shifted import write_offset
 
 LEASE_S = 3.0  # broker.session.timeout.ms
 _START_MAX_S = 60.0
+_LAST_LINES = 30
 # The node ids of further workers, so that they are nobody else's.
 _WORKER_STEP = 10
 # Why a start fails that succeeds later: the lease of the former life, a server that is away.
@@ -73,6 +75,10 @@ class Door:
 
 def _listeners(clients: int, between: int) -> str:
     return f"CLIENTS://127.0.0.1:{clients},BETWEEN://127.0.0.1:{between}"
+
+
+class Stuck(Exception):
+    """A broker does not start, or does not stop; the message says which, and why."""
 
 
 class Broker(OdradekProcess):
@@ -161,10 +167,20 @@ class Broker(OdradekProcess):
             seconds += wait_until_answering(door.port, self.process, self.log_file)
         return seconds
 
+    def stop(self) -> None:
+        """Stop it as a service manager does. Raises Stuck, and kills it, when it does not stop."""
+        try:
+            super().stop()
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):  # its workers
+                self._send(signal.SIGKILL)
+            last = "\n".join(self.log_text().splitlines()[-_LAST_LINES:])
+            raise Stuck(f"broker {self.node_id} does not stop:\n{last}") from None
+
     def start_again(self, well_since_s: Callable[[], float] = lambda: 0.0) -> None:
         """Start it as a service manager does: again until the lease of its former life ends.
 
-        `well_since_s` returns when the catalog and the bucket were troubled last.
+        `well_since_s` returns when the catalog and the bucket were troubled last. Raises Stuck.
         """
         begun_s = time.monotonic()
         while True:
@@ -174,7 +190,7 @@ class Broker(OdradekProcess):
                 reason = self.reason()
                 end_s = max(begun_s, well_since_s()) + _START_MAX_S
                 if time.monotonic() > end_s or not any(one in reason for one in _PASSING):
-                    raise RuntimeError(f"broker {self.node_id}: {reason}") from None
+                    raise Stuck(f"broker {self.node_id} does not start: {reason}") from None
             else:
                 return
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from bench.processes import ROOT
 from tests.histories.recording import Recorder
-from tests.siege.brokers import LEASE_S, Broker
+from tests.siege.brokers import LEASE_S, Broker, Stuck
 from tests.siege.proxies import ANSWERS, REQUESTS
 from tests.siege.shifted import write_offset
 from tests.siege.stage import Stage
@@ -132,6 +132,9 @@ class Nemesis:
         begun = self._recorder.begin("disrupt", "nemesis", name=name, node=node_id)
         try:
             trouble()
+        except Stuck as error:
+            self._recorder.begin("problem", "nemesis", text=f"stuck: {error}")
+            self._over.set()
         except BaseException as error:
             self._errors.append(error)
             self._over.set()
