@@ -23,6 +23,7 @@ from odradek.protocol.compression import Codec, decompress
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.kernel import Bytes, Table, as_bytes
 from odradek.storage.errors import CorruptFile
+from odradek.storage.files import Buffer
 from odradek.storage.segment import Segment
 
 # The batches that one table describes; a chunk with more batches is taken in several steps.
@@ -54,7 +55,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive batches of a chunk, uncompressed in `data`."""
+    """Consecutive batches of a chunk, uncompressed in `data`. Valid until the next one."""
 
     data: Bytes
     batches: Table
@@ -67,6 +68,35 @@ class Piece:
         """The most records that the piece can hold, even if its headers claim more."""
         counts = np.minimum(self.batches[:, COUNT], self.batches[:, SIZE] // _RECORD_BYTES_MIN)
         return int(counts.sum())
+
+
+class Room:
+    """The memory of a piece's decompressed batches: the next piece gets it, too.
+
+    Memory of a megabyte that is asked for and given back costs more than to fill it: the kernel
+    clears each of its pages.
+    """
+
+    def __init__(self) -> None:
+        self._data = np.empty(0, np.uint8)
+        self.size_bytes = 0
+
+    def add(self, *parts: Buffer) -> None:
+        """Append bytes."""
+        at = self.size_bytes
+        self.size_bytes = end = at + sum(map(len, parts))
+        if end > len(self._data):
+            former, self._data = self._data, np.empty(2 * end, np.uint8)
+            self._data[:at] = former[:at]
+        view = self._data.data
+        for part in parts:
+            view[at : at + len(part)] = part
+            at += len(part)
+
+    def take(self) -> Bytes:
+        """Return the bytes, which stay as they are until the next ones are added."""
+        taken, self.size_bytes = self._data[: self.size_bytes], 0
+        return taken
 
 
 def read_chunks(
@@ -115,9 +145,11 @@ def read_chunks(
 
 
 def pieces(
-    chunk: Chunk, verdicts: Bytes, *, passed_over: int, max_decompressed_bytes: int
+    chunk: Chunk, verdicts: Bytes, room: Room, *, passed_over: int, max_decompressed_bytes: int
 ) -> Iterator[Piece]:
     """Split a chunk into pieces of uncompressed and of decompressed batches, in order.
+
+    The latter are in `room`, one piece at a time.
 
     Batches with one of the `passed_over` verdicts are not decompressed: their records are not
     read. Raises CorruptFile for a batch that does not decompress within the limit.
@@ -132,7 +164,7 @@ def pieces(
     edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), len(batches)]
     for first, after in itertools.pairwise(edges):
         if compressed[first]:
-            yield from _inflate(chunk, verdicts, first, after, max_decompressed_bytes)
+            yield from _inflate(chunk, verdicts, first, after, room, max_decompressed_bytes)
         else:
             array = as_bytes(chunk.data)
             yield Piece(array, batches[first:after], verdicts[first:after], first, False)
@@ -170,14 +202,18 @@ def _scan(
 
 
 def _inflate(
-    chunk: Chunk, verdicts: Bytes, first: int, after: int, max_decompressed_bytes: int
+    chunk: Chunk,
+    verdicts: Bytes,
+    first: int,
+    after: int,
+    room: Room,
+    max_decompressed_bytes: int,
 ) -> Iterator[Piece]:
     """Decompress consecutive batches; yield a piece whenever they are as large as the chunk."""
     view = memoryview(chunk.data)
     table = chunk.batches[first:after].copy()
-    inflated = bytearray()
     positions: list[int] = []
-    start = first
+    start, room.size_bytes = first, 0
     # Once for all rows: taking a number out of a table costs as much as unpacking some bytes.
     rows = table[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
     for row, (position, size, attributes) in enumerate(rows, first):
@@ -190,15 +226,14 @@ def _inflate(
             )
         except ProtocolError as error:
             raise chunk.damage(row, str(error)) from error
-        positions.append(len(inflated))
-        inflated += view[position:records]
-        inflated += section
-        if row + 1 == after or len(inflated) >= len(chunk.data):
+        positions.append(room.size_bytes)
+        room.add(view[position:records], section)
+        if row + 1 == after or room.size_bytes >= len(chunk.data):
             piece = table[start - first : row + 1 - first]
             piece[:, POSITION] = positions
-            piece[:, SIZE] = np.diff(positions, append=len(inflated))
-            yield Piece(as_bytes(inflated), piece, verdicts[start : row + 1], start, True)
-            inflated, positions, start = bytearray(), [], row + 1
+            piece[:, SIZE] = np.diff(positions, append=room.size_bytes)
+            yield Piece(room.take(), piece, verdicts[start : row + 1], start, True)
+            positions, start = [], row + 1
 
 
 def _oversize(data: bytes, bytes_left: int) -> int:

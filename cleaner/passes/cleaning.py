@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import TypeAlias
 
+from odradek.cleaner.passes.chunks import Room
 from odradek.cleaner.passes.stats import Counters
 from odradek.cleaner.rules.job import CleaningJob
 from odradek.dataclass import dataclass
@@ -24,3 +26,4 @@ class Cleaning:
     aborted: AbortedSource
     counters: Counters
     before_io: Callable[[int], None]  # gets the bytes of each read and write; may wait, or raise
+    room: Room = field(default_factory=Room)

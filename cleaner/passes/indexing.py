@@ -109,7 +109,7 @@ class Indexer:
         filter_point: int | None,
     ) -> None:
         """With a `filter_point` keys are also hashed for the filters of clean segments."""
-        self._job, self._aborted = cleaning.job, cleaning.aborted
+        self._job, self._aborted, self._room = cleaning.job, cleaning.aborted, cleaning.room
         self._counters, self._before_io = cleaning.counters, cleaning.before_io
         self._hash_key, self._make_spill, self._filter_point = hash_key, make_spill, filter_point
         job, dirty = self._job, self._job.dirty
@@ -248,6 +248,7 @@ class Indexer:
         for piece in pieces(
             chunk,
             verdicts,
+            self._room,
             passed_over=_ANY_VERDICT,
             max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
         ):
@@ -321,6 +322,7 @@ class Indexer:
         for piece in pieces(
             chunk,
             verdicts,
+            self._room,
             passed_over=_ANY_VERDICT,
             max_decompressed_bytes=self._job.config.max_decompressed_message_bytes,
         ):

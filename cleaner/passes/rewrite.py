@@ -97,6 +97,7 @@ class Rewriter:
         """
         self._job, self._fs, self._aborted = cleaning.job, cleaning.fs, cleaning.aborted
         self._counters, self._before_io = cleaning.counters, cleaning.before_io
+        self._room = cleaning.room
         self._index, self._filter_point, self._is_dry = index, filter_point, is_dry
         self._transactions = transactions or CleanedTransactions()
         job = self._job
@@ -197,6 +198,7 @@ class Rewriter:
             for piece in pieces(
                 chunk,
                 verdicts,
+                self._room,
                 passed_over=DISCARD,
                 max_decompressed_bytes=config.max_decompressed_message_bytes,
             ):
