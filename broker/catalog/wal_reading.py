@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -26,7 +26,7 @@ _Found = tuple[EntryRow, Sequence[Run]]
 
 async def read_wal(
     line: Line, store: ObjectStore, threads: Executor, wanted: Mapping[Partition, int]
-) -> AsyncIterator[list[tuple[Run, Batches]]]:
+) -> AsyncGenerator[list[tuple[Run, Batches]], None]:
     """Yield the committed runs with records at or after an offset of each wanted partition.
 
     Those of a partition are in the order of their offsets; they come some entries at a time. A

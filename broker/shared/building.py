@@ -40,7 +40,7 @@ class Builder:
 
     def __init__(self, store: ObjectStore, files: CachedFiles, home: CacheDirectory) -> None:
         self._store, self._files, self._home = store, files, home
-        # Set once the broker is to stop: the logs that are not begun by then are left to others.
+        # Set once the broker is to stop: the logs that are not open by then are left to others.
         self.is_stopping = False
 
     def begin(
@@ -52,10 +52,10 @@ class Builder:
         }
 
     def _try_begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Built:
-        if self.is_stopping:
-            return stops(wanted)
         try:
             return self._begin(wanted, stored, now_ms)
+        except NotLeader as error:
+            return error
         except (StorageError, ObjectStoreError) as error:
             return _failure(wanted.name, error)
         except Exception as error:  # A bug: the other logs must be opened all the same.
@@ -63,6 +63,7 @@ class Builder:
             return _failure(wanted.name, error)
 
     def _begin(self, wanted: Wanted, stored: StoredLog, now_ms: int) -> Log:
+        self._go_on(wanted)
         record = wanted.record
         directory = self._home.begin_directory(record.name, wanted.number)
         sealed = [row for row in stored.segments if not row.is_open]
@@ -74,6 +75,7 @@ class Builder:
             end_offset = opened[0].base_offset
         for kind, name in ((SNAPSHOT, file_name(end_offset) + SNAPSHOT), (EPOCHS, FILE_NAME)):
             for row in (*opened, *sealed[-1:]):
+                self._go_on(wanted)
                 data = self._read(row, kind)
                 if data is not None:
                     self._files.write_bytes(directory / name, bytes(data))
@@ -81,11 +83,17 @@ class Builder:
         identity = LogIdentity(record.name, wanted.number, record.topic_id)
         log = self._home.load_log(identity, wanted.config, end_offset, now_ms)
         for row in opened:
+            self._go_on(wanted)
             batches = memoryview(read_packed_file(self._store, row.key, packed_segment(row), LOG))
             for position, header in whole_batches(batches):
                 batch = batches[position : position + header.size_bytes]
                 append_copied(log, header, batch, now_ms, may_roll=False)
         return log
+
+    def _go_on(self, wanted: Wanted) -> None:
+        """Look whether the broker is to stop, before each request. Raises NotLeader."""
+        if self.is_stopping:
+            raise stops(wanted)
 
     def _read(self, row: SegmentRow, kind: str) -> Buffer | None:
         segment = packed_segment(row)

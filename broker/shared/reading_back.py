@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 
 from odradek.broker.catalog.lines import Line
@@ -12,7 +13,7 @@ from odradek.broker.catalog.segment_rows import StoredLog, segments_of
 from odradek.broker.catalog.wal_reading import read_wal
 from odradek.broker.ids import Partition
 from odradek.broker.shared.bucket import Bucket
-from odradek.broker.shared.building import Builder, Built
+from odradek.broker.shared.building import Builder, Built, stops
 from odradek.broker.topics.states import Wanted
 from odradek.dataclass import dataclass
 from odradek.storage.log import Log
@@ -49,9 +50,13 @@ async def read_back(
     sizes = dict.fromkeys(logs, 0)
     if known:
         ends = {key: log.log_end_offset for key, log in logs.items() if isinstance(log, Log)}
-        async for some in read_wal(line, bucket.store, bucket.reads, ends):
-            await asyncio.to_thread(builder.append, logs, some, now_ms)
-            for run, _ in some:
-                sizes[run.partition] += run.size_bytes
+        async with aclosing(read_wal(line, bucket.store, bucket.reads, ends)) as entries:
+            async for some in entries:
+                if builder.is_stopping:  # a slow bucket must not hold up the stop
+                    logs |= {one.key: stops(one) for one in wanted}
+                    break
+                await asyncio.to_thread(builder.append, logs, some, now_ms)
+                for run, _ in some:
+                    sizes[run.partition] += run.size_bytes
     await asyncio.to_thread(builder.finish, wanted, logs, stored, now_ms)
     return ReadBack(logs, stored, sizes)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.catalog import wal_reading
 from odradek.broker.serve import open_no_more
+from odradek.broker.shared import building
 from odradek.broker.shared.building import Builder
 from odradek.storage.directory import CLEAN_MARKER, LogDirectory
+from odradek.storage.errors import NotLeader
 from tests.broker.live import batch, create, on_uvloop, until
 from tests.broker.test_cluster import (
     QUICK,
@@ -21,7 +24,8 @@ from tests.broker.test_cluster import (
     silent,
     without_news,
 )
-from tests.broker.test_shared_topics import cluster, produce
+from tests.broker.test_shared_segments import stored
+from tests.broker.test_shared_topics import cluster, leader_of, produce, values
 from tests.support.waiting import wait_until
 
 
@@ -104,6 +108,82 @@ async def test_a_broker_that_is_to_stop_leaves_to_others_the_logs_that_are_not_o
         await until(lambda: len(other.topics.get("t").logs) == 8)  # type: ignore[union-attr]
         for partition in range(8):
             assert not (await produce(other, batch(b"a"), partition)).error_code
+
+
+@on_uvloop
+async def test_a_broker_that_is_to_stop_reads_no_more_of_the_wal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slow bucket it would take longer than a service manager waits for a stop."""
+    signals: Any = SimpleNamespace(stop=asyncio.Event())
+    append, is_reading = Builder.append, asyncio.Event()
+    loop, appended = asyncio.get_running_loop(), []
+
+    def append_late(builder: Builder, *args: Any) -> Any:
+        appended.append(builder)
+        loop.call_soon_threadsafe(is_reading.set)
+        wait_until(lambda: builder.is_stopping)
+        return append(builder, *args)
+
+    url, settings = f"sqlite://{tmp_path / 'c.db'}", {**QUICK, "odradek.wal.inline.bytes.max": "0"}
+    monkeypatch.setattr(wal_reading, "_OBJECTS_AT_ONCE", 1)
+    async with cluster(tmp_path, url, 2, settings) as (other, stopping):
+        await create(other, "t", 2)
+        await known_everywhere([stopping], "t")
+        number = next(at for at in range(2) if leader_of([other, stopping], at) is other)
+        for _ in range(3):
+            assert not (await produce(other, batch(b"a"), number)).error_code
+        monkeypatch.setattr(Builder, "append", append_late)
+        async with silent(other):
+            await is_reading.wait()
+            signals.stop.set()
+            await open_no_more(stopping, signals)
+            await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+            with pytest.raises(NotLeader, match="left to another broker: this one stops"):
+                stopping.topics.get("t").log(number)  # type: ignore[union-attr]
+            assert len(appended) == 1
+            monkeypatch.setattr(Builder, "append", append)
+            await stopping.stop()
+        await until(lambda: len(other.topics.get("t").logs) == 2)  # type: ignore[union-attr]
+        assert [at for at, _ in await values(other, number)] == [0, 1, 2]
+
+
+@on_uvloop
+async def test_a_broker_that_is_to_stop_asks_the_bucket_for_no_more_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: Any = SimpleNamespace(stop=asyncio.Event())
+    read, is_reading, asked = building.read_packed_file, asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def read_late(*args: Any) -> Any:
+        asked.append(args)
+        loop.call_soon_threadsafe(is_reading.set)
+        shared = stopping.sharing
+        assert shared is not None
+        wait_until(lambda: shared.logs._builder.is_stopping)
+        return read(*args)
+
+    url = f"sqlite://{tmp_path / 'c.db'}"
+    settings = {**QUICK, "odradek.wal.checkpoint.ms": "1"}
+    async with cluster(tmp_path, url, 2, settings) as (other, stopping):
+        await create(other, "t", 2)
+        await known_everywhere([stopping], "t")
+        number = next(at for at in range(2) if leader_of([other, stopping], at) is other)
+        assert not (await produce(other, batch(b"a"), number)).error_code
+        await stored(other, number)
+        monkeypatch.setattr(building, "read_packed_file", read_late)
+        async with silent(other):
+            await is_reading.wait()
+            signals.stop.set()
+            await open_no_more(stopping, signals)
+            await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+            with pytest.raises(NotLeader, match="left to another broker: this one stops"):
+                stopping.topics.get("t").log(number)  # type: ignore[union-attr]
+            assert len(asked) == 1
+            monkeypatch.setattr(building, "read_packed_file", read)
+            await stopping.stop()
+        await until(lambda: len(other.topics.get("t").logs) == 2)  # type: ignore[union-attr]
 
 
 @on_uvloop
