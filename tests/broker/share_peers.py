@@ -50,7 +50,6 @@ from tests.support.requests import altering, creatable, producing
 from tests.support.waiting import wait_until
 
 _GROUP = 32
-_SET = 0
 Given = tuple[int, int, Sequence[int]]
 """First offset, last offset and types of an acknowledgement."""
 

@@ -33,7 +33,6 @@ from tests.support.requests import altering, creatable, creating
 
 _TIMES = 10
 _TIMEOUT_MS = 10_000
-_TOPIC = 2
 
 
 @asynccontextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.catalog import wal_reading
+from odradek.broker.composition import Broker
 from odradek.broker.serve import open_no_more
 from odradek.broker.shared import building
 from odradek.broker.shared.building import Builder
@@ -79,12 +82,27 @@ async def test_the_session_is_extended_while_a_large_change_is_read(tmp_path: Pa
                 await until(lambda at=extended_at: membership._extended_at > at)  # type: ignore[misc]
 
 
+@asynccontextmanager
+async def stopped_while(
+    is_opening: asyncio.Event, stopping: Broker, other: Broker, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """Ask a broker to stop that opens the logs of one which is silent; stop it at the end."""
+    signals: Any = SimpleNamespace(stop=asyncio.Event())
+    async with silent(other):
+        await is_opening.wait()
+        signals.stop.set()
+        await open_no_more(stopping, signals)
+        await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+        yield
+        monkeypatch.undo()
+        await stopping.stop()
+
+
 @on_uvloop
 async def test_a_broker_that_is_to_stop_leaves_to_others_the_logs_that_are_not_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To open thousands of them takes longer than a person waits for a stop."""
-    signals: Any = SimpleNamespace(stop=asyncio.Event())
     loop, begin, is_opening = asyncio.get_running_loop(), Builder.begin, asyncio.Event()
 
     def begin_late(builder: Builder, *args: Any) -> Any:
@@ -97,14 +115,8 @@ async def test_a_broker_that_is_to_stop_leaves_to_others_the_logs_that_are_not_o
         await create(other, "t", 8)
         await known_everywhere([stopping], "t")
         monkeypatch.setattr(Builder, "begin", begin_late)
-        async with silent(other):
-            await is_opening.wait()
-            signals.stop.set()
-            await open_no_more(stopping, signals)
-            await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+        async with stopped_while(is_opening, stopping, other, monkeypatch):
             assert len(stopping.topics.get("t").logs) == 4  # type: ignore[union-attr]
-            monkeypatch.setattr(Builder, "begin", begin)
-            await stopping.stop()
         await until(lambda: len(other.topics.get("t").logs) == 8)  # type: ignore[union-attr]
         for partition in range(8):
             assert not (await produce(other, batch(b"a"), partition)).error_code
@@ -115,7 +127,6 @@ async def test_a_broker_that_is_to_stop_reads_no_more_of_the_wal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a slow bucket it would take longer than a service manager waits for a stop."""
-    signals: Any = SimpleNamespace(stop=asyncio.Event())
     append, is_reading = Builder.append, asyncio.Event()
     loop, appended = asyncio.get_running_loop(), []
 
@@ -134,16 +145,10 @@ async def test_a_broker_that_is_to_stop_reads_no_more_of_the_wal(
         for _ in range(3):
             assert not (await produce(other, batch(b"a"), number)).error_code
         monkeypatch.setattr(Builder, "append", append_late)
-        async with silent(other):
-            await is_reading.wait()
-            signals.stop.set()
-            await open_no_more(stopping, signals)
-            await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+        async with stopped_while(is_reading, stopping, other, monkeypatch):
             with pytest.raises(NotLeader, match="left to another broker: this one stops"):
                 stopping.topics.get("t").log(number)  # type: ignore[union-attr]
             assert len(appended) == 1
-            monkeypatch.setattr(Builder, "append", append)
-            await stopping.stop()
         await until(lambda: len(other.topics.get("t").logs) == 2)  # type: ignore[union-attr]
         assert [at for at, _ in await values(other, number)] == [0, 1, 2]
 
@@ -152,7 +157,6 @@ async def test_a_broker_that_is_to_stop_reads_no_more_of_the_wal(
 async def test_a_broker_that_is_to_stop_asks_the_bucket_for_no_more_of_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signals: Any = SimpleNamespace(stop=asyncio.Event())
     read, is_reading, asked = building.read_packed_file, asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
@@ -173,16 +177,10 @@ async def test_a_broker_that_is_to_stop_asks_the_bucket_for_no_more_of_a_log(
         assert not (await produce(other, batch(b"a"), number)).error_code
         await stored(other, number)
         monkeypatch.setattr(building, "read_packed_file", read_late)
-        async with silent(other):
-            await is_reading.wait()
-            signals.stop.set()
-            await open_no_more(stopping, signals)
-            await stopping.changes.run(stopping.changes.follow)  # type: ignore[arg-type]
+        async with stopped_while(is_reading, stopping, other, monkeypatch):
             with pytest.raises(NotLeader, match="left to another broker: this one stops"):
                 stopping.topics.get("t").log(number)  # type: ignore[union-attr]
             assert len(asked) == 1
-            monkeypatch.setattr(building, "read_packed_file", read)
-            await stopping.stop()
         await until(lambda: len(other.topics.get("t").logs) == 2)  # type: ignore[union-attr]
 
 

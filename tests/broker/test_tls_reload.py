@@ -24,7 +24,7 @@ from tests.broker.live import client, live, on_uvloop
 from tests.broker.test_tls import AUTHORITY, SERVER, principals, settings, trusting
 from tests.support.requests import altering
 
-BROKER_RESOURCE, SET = 4, 0
+BROKER_RESOURCE = 4
 LOCATION = "listener.name.ssl.ssl.keystore.location"
 INVALID_REQUEST = 42
 
