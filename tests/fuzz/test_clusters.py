@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -53,10 +52,10 @@ def _play(play: Play, seeds: range, folder: Path) -> None:
     Within a test, pytest keeps log records and warnings, and with them the worlds of them all.
     """
     parts = [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        failed = [
-            one for part in pool.map(partial(_play_some, play, folder), parts) for one in part
-        ]
+    # Executors of concurrent.futures that replace their processes can hang in Python 3.11.
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        played = pool.map(partial(_play_some, play, folder), parts, chunksize=1)
+    failed = [one for part in played for one in part]
     assert not failed, "\n".join(failed)
     print(f"histories={len(seeds)}")
 
