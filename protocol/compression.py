@@ -258,14 +258,17 @@ def _lz4_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
     else:
         library_level = max(level, _LZ4_LEVEL_HIGH_MIN)
     frame = _lz4_frame()
-    context = frame.create_compression_context()
     # The frame that Kafka's Lz4BlockOutputStream writes: no sizes, no checksums of content.
-    yield frame.compress_begin(
-        context,
-        compression_level=library_level,
-        block_size=frame.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-    )
+    options = {
+        "compression_level": library_level,
+        "block_size": frame.BLOCKSIZE_MAX64KB,
+        "block_linked": False,
+    }
+    if len(data) < _PIECE_BYTES:  # the same bytes, without a context's buffers
+        yield frame.compress(data, store_size=False, **options)
+        return
+    context = frame.create_compression_context()
+    yield frame.compress_begin(context, **options)
     for piece in _pieces(data):
         yield frame.compress_chunk(context, piece)
     yield frame.compress_flush(context)

@@ -197,11 +197,15 @@ class FollowingTopics(LiveTopics):
                 await self._update(known, record)
 
     def _led_count(self, record: TopicRecord) -> int:
-        """Return the number of shared partitions of a topic that this broker leads."""
-        return sum(
-            leader.is_shared and self._leads(record, number)
+        return len(self._shared_led(record))
+
+    def _shared_led(self, record: TopicRecord) -> list[int]:
+        """Return the shared partitions of a topic that this broker leads."""
+        return [
+            number
             for number, leader in enumerate(record.leaders)
-        )
+            if leader.is_shared and self._leads(record, number)
+        ]
 
     async def _open_shared(self, records: Mapping[TopicRecord, TopicConfig]) -> None:
         """Open the shared partitions of this broker together: each look at the WAL reads it all.
@@ -215,8 +219,7 @@ class FollowingTopics(LiveTopics):
                 Wanted(record, number, config)
                 for record, config in records.items()
                 if (record.name in INTERNAL) == is_internal
-                for number, leader in enumerate(record.leaders)
-                if leader.is_shared and self._leads(record, number)
+                for number in self._shared_led(record)
             ]
             if wanted:
                 await self._partitions.open(wanted)

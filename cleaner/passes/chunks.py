@@ -1,14 +1,13 @@
 """Reads a segment in chunks of whole batches, and splits them into pieces for kernels.
 
 A chunk is as much of the file as the buffer size allows, and more when one batch alone is
-larger. Its uncompressed batches are used in place; compressed ones are decompressed into a
-buffer of their own, one after the other, each after its header. Entries of older formats are
-converted, and form chunks of their own.
+larger. Without compressed batches it is used in place; otherwise they are decompressed into a
+buffer, each after its header, and the others are copied there, in their order. Entries of older
+formats are converted, and form chunks of their own.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -55,7 +54,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive batches of a chunk, uncompressed in `data`. Valid until the next one."""
+    """Consecutive batches of a chunk, uncompressed in `data`. Valid until the next one.
+
+    If it `is_inflated`, batches that are passed over have only their header there.
+    """
 
     data: Bytes
     batches: Table
@@ -147,27 +149,42 @@ def read_chunks(
 def pieces(
     chunk: Chunk, verdicts: Bytes, room: Room, *, passed_over: int, max_decompressed_bytes: int
 ) -> Iterator[Piece]:
-    """Split a chunk into pieces of uncompressed and of decompressed batches, in order.
+    """Split a chunk into pieces as large as it is, once its batches are decompressed.
 
-    The latter are in `room`, one piece at a time.
-
+    If none of them needs it, the piece is the chunk itself; otherwise a piece is in `room`.
     Batches with one of the `passed_over` verdicts are not decompressed: their records are not
     read. Raises CorruptFile for a batch that does not decompress within the limit.
     """
     batches = chunk.batches
-    compressed = (batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE
-    if not compressed.any():
+    is_read = (verdicts & passed_over) == 0
+    is_inflated = is_read & ((batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE)
+    is_inflated &= batches[:, COUNT] > 0
+    if not is_inflated.any():
         yield Piece(as_bytes(chunk.data), batches, verdicts, 0, False)
         return
-    compressed &= (verdicts & passed_over) == 0
-    compressed &= batches[:, COUNT] > 0
-    edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), len(batches)]
-    for first, after in itertools.pairwise(edges):
-        if compressed[first]:
-            yield from _inflate(chunk, verdicts, first, after, room, max_decompressed_bytes)
-        else:
-            array = as_bytes(chunk.data)
-            yield Piece(array, batches[first:after], verdicts[first:after], first, False)
+    view = memoryview(chunk.data)
+    places: list[tuple[int, int]] = []
+    first, room.size_bytes = 0, 0
+    # Once for all rows: taking a number out of a table costs as much as unpacking some bytes.
+    rows = batches[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
+    codecs = zip(rows, is_read.tolist(), is_inflated.tolist(), strict=True)
+    for row, ((position, size, attributes), has_records, is_packed) in enumerate(codecs):
+        records = position + HEADER_SIZE
+        section: Buffer = view[records : position + size] if has_records else b""
+        if is_packed:
+            try:
+                section = decompress(
+                    _CODECS[attributes & CODEC_MASK], section, max_decompressed_bytes
+                )
+            except ProtocolError as error:
+                raise chunk.damage(row, str(error)) from error
+        places.append((room.size_bytes, HEADER_SIZE + len(section)))
+        room.add(view[position:records], section)
+        if row + 1 == len(batches) or room.size_bytes >= len(chunk.data):
+            piece = batches[first : row + 1].copy()
+            piece[:, [POSITION, SIZE]] = places
+            yield Piece(room.take(), piece, verdicts[first : row + 1], first, True)
+            places, first = [], row + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,41 +216,6 @@ def _scan(
             )
         if status != batch_scan.WHOLE or count < _ROWS:
             return status, start, offset_min
-
-
-def _inflate(
-    chunk: Chunk,
-    verdicts: Bytes,
-    first: int,
-    after: int,
-    room: Room,
-    max_decompressed_bytes: int,
-) -> Iterator[Piece]:
-    """Decompress consecutive batches; yield a piece whenever they are as large as the chunk."""
-    view = memoryview(chunk.data)
-    table = chunk.batches[first:after].copy()
-    positions: list[int] = []
-    start, room.size_bytes = first, 0
-    # Once for all rows: taking a number out of a table costs as much as unpacking some bytes.
-    rows = table[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
-    for row, (position, size, attributes) in enumerate(rows, first):
-        records = position + HEADER_SIZE
-        try:
-            section = decompress(
-                _CODECS[attributes & CODEC_MASK],
-                view[records : position + size],
-                max_decompressed_bytes,
-            )
-        except ProtocolError as error:
-            raise chunk.damage(row, str(error)) from error
-        positions.append(room.size_bytes)
-        room.add(view[position:records], section)
-        if row + 1 == after or room.size_bytes >= len(chunk.data):
-            piece = table[start - first : row + 1 - first]
-            piece[:, POSITION] = positions
-            piece[:, SIZE] = np.diff(positions, append=room.size_bytes)
-            yield Piece(room.take(), piece, verdicts[start : row + 1], start, True)
-            positions, start = [], row + 1
 
 
 def _oversize(data: bytes, bytes_left: int) -> int:

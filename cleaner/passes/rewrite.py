@@ -352,7 +352,7 @@ class Rewriter:
             self._out = np.empty(wanted, np.uint8)
 
     def _repack(self, chunk: Chunk, piece: Piece, survivor: Sequence[int]) -> Buffer:
-        """Return a decompressed batch as it will be written, with its former codec."""
+        """Return a batch of an inflated piece as it will be written, with its former codec."""
         how, row, start, size = (
             survivor[OUT_HOW], survivor[OUT_ROW], survivor[OUT_POSITION], survivor[OUT_SIZE]
         )  # fmt: skip
@@ -361,7 +361,7 @@ class Rewriter:
             position = int(source[POSITION])
             return memoryview(chunk.data)[position : position + int(source[SIZE])]
         written = self._out.data[start : start + size]
-        if how == EMPTIED:
-            return written
         codec = Codec(int(source[ATTRIBUTES]) & CODEC_MASK)
+        if how == EMPTIED or codec is Codec.NONE:
+            return written
         return with_section(written, compress(codec, written[HEADER_SIZE:]))
