@@ -185,8 +185,7 @@ def _gzip_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
 
 def _gzip_decompress(data: memoryview, max_size: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
-    size = 0
-    position = 0
+    size = position = 0
     members, members_max = 1, _members_max(max_size)
     slice_bytes = _GZIP_SLICE_BYTES
     member = zlib.decompressobj(_GZIP_WBITS)
@@ -253,9 +252,8 @@ def _snappy_block(block: memoryview, left: int, max_size: int) -> bytes:
 
 
 def _lz4_compress(data: memoryview, level: int | None) -> Iterator[Buffer]:
-    if level is None or level == _LZ4_LEVEL_KAFKA_DEFAULT:
-        library_level = 0
-    else:
+    library_level = 0
+    if level is not None and level != _LZ4_LEVEL_KAFKA_DEFAULT:
         library_level = max(level, _LZ4_LEVEL_HIGH_MIN)
     frame = _lz4_frame()
     # The frame that Kafka's Lz4BlockOutputStream writes: no sizes, no checksums of content.
