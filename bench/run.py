@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{question.name}: {question.title}")
         if given.only:
             for _ in range(given.rounds):
-                tell_one(question, given.only.title(), given.scale)
+                ask_one(question, given.only.title(), given.scale)
         else:
             print(_HEAD)
             answers = put(question, given.rounds, given.scale)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def tell_one(question: Question, broker_name: str, scale: float) -> None:
+def ask_one(question: Question, broker_name: str, scale: float) -> None:
     """Put a question to one broker, and print its figures, for example under a profiler."""
     values = put_once(question, broker_name, scale)
     print("  ".join(f"{title}: {value:,.4g}" for title, value in values.items()), flush=True)

@@ -169,7 +169,7 @@ def compare_table(
     return Report(topic, kept.table, *times, *counts, 0, verdicts)
 
 
-def tell(report: Report) -> Iterator[str]:
+def lines_of(report: Report) -> Iterator[str]:
     """Yield the lines of a report for a person."""
     first, second = (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
@@ -274,7 +274,7 @@ def audit_command(
                     time.sleep(wait_seconds or 0)
                 take(spark, readable, f"{folder}/second", values)
                 report = compare(spark, topic, first, f"{folder}/second", examples)
-    for line in tell(report):
+    for line in lines_of(report):
         click.echo(line)
     if report_file:
         Path(report_file).write_text(as_json(report) + "\n", "utf-8")

@@ -20,7 +20,7 @@ from odradek.pipeline.options import (
     run_command,
     session_options,
 )
-from odradek.pipeline.plan_text import as_json, by_topic, tell
+from odradek.pipeline.plan_text import as_json, by_topic, lines_of
 from odradek.pipeline.planning import PlanOptions, find_partitions, plan_topics
 from odradek.pipeline.session import SessionOptions, open_session
 
@@ -94,7 +94,7 @@ def plan_command(
         with open_session(replace(session, packages=())) as spark:
             plans = by_topic(plan_topics(spark, source, options), updates_per_second)
         for number, plan in enumerate(plans):
-            for line in ["", *tell(plan, options)][number == 0 :]:
+            for line in ["", *lines_of(plan, options)][number == 0 :]:
                 click.echo(line)
         if report_file:
             _write(Path(report_file), as_json(plans, options))

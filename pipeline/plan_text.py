@@ -48,7 +48,7 @@ def by_topic(
     return topics
 
 
-def tell(plan: TopicPlan, options: PlanOptions) -> Iterator[str]:
+def lines_of(plan: TopicPlan, options: PlanOptions) -> Iterator[str]:
     """Yield the lines of a topic's plan for a person."""
     partitions = plan.partitions
     yield (

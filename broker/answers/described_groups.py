@@ -45,7 +45,7 @@ def describe_each(
     group_ids: Sequence[str],
     how: Describing[G, R],
     *,
-    tells_operations: bool,
+    shows_operations: bool,
 ) -> R:
     """Respond with descriptions of groups, and with the client's operations if it asks for them.
 
@@ -66,7 +66,7 @@ def describe_each(
         group = how.describe(group_id)
         if group.error_code != ErrorCode.NONE:
             return group
-        if tells_operations:
+        if shows_operations:
             group.authorized_operations = context.authorized_operations(
                 ResourceKind.GROUP, group_id
             )

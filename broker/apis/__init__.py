@@ -26,7 +26,7 @@ class Handler:
     request: type
     first: int
     flexible_from: int
-    tells_error: bool  # the response has an error code at its top level
+    has_error_code: bool  # the response has an error code at its top level
     is_brief: bool  # short requests are served in one piece
     is_administrative: bool  # its effect depends on metadata that other brokers may change
     stamp: Stamp | None  # of answers that may be sent again
@@ -61,14 +61,14 @@ def load(api: Api) -> Handler:
     module = importlib.import_module(f"odradek.broker.apis.{snake_case(api.name)}")
     request, response = message_classes(api.name)
     info = info_of(request)
-    tells_error = any(one.name == "error_code" for one in fields(response))
+    has_error_code = any(one.name == "error_code" for one in fields(response))
     return Handler(
         api,
         module.handle,
         request,
         info.versions.first,
         info.flexible.first,
-        tells_error,
+        has_error_code,
         api.name in _BRIEF,
         api.name in _ADMINISTRATIVE,
         getattr(module, "stamp", None),

@@ -31,7 +31,7 @@ def handle(
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),
             _topics,
         ),
-        tells_operations=request.include_authorized_operations,
+        shows_operations=request.include_authorized_operations,
     )
 
 

@@ -54,7 +54,7 @@ async def handle(
         wanted, validate_only=request.validate_only, spend=spending(context, _STRICT_SINCE)
     )
     results = [
-        _result(new.name, outcome, tells_settings=new.name in described)
+        _result(new.name, outcome, shows_settings=new.name in described)
         for new, outcome in paced(zip(wanted, outcomes, strict=True))
     ]
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -93,13 +93,13 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
 
 
 def _result(
-    name: str, outcome: TopicPlan | Explained, *, tells_settings: bool = True
+    name: str, outcome: TopicPlan | Explained, *, shows_settings: bool = True
 ) -> CreatableTopicResult:
     if not isinstance(outcome, TopicPlan):
         return CreatableTopicResult(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome), configs=[]
         )
-    if not tells_settings:  # the number of partitions counts as a setting
+    if not shows_settings:  # the number of partitions counts as a setting
         return CreatableTopicResult(
             name=name,
             topic_id=outcome.record.topic_id,

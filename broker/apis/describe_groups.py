@@ -30,5 +30,5 @@ def handle(
             lambda groups: DescribeGroupsResponse(groups=groups),
             refuses_empty=False,
         ),
-        tells_operations=request.include_authorized_operations,
+        shows_operations=request.include_authorized_operations,
     )

@@ -32,7 +32,7 @@ def handle(
             lambda groups: StreamsGroupDescribeResponse(groups=groups),
             _topics,
         ),
-        tells_operations=request.include_authorized_operations,
+        shows_operations=request.include_authorized_operations,
     )
 
 

@@ -164,7 +164,7 @@ def refused(
     reading: Reading, wanted: WantedPartition, code: ErrorCode, log: Log | None = None
 ) -> Planned:
     """Answer with an error for a partition that could not be read; `log` has the leader epoch."""
-    if code == ErrorCode.KAFKA_STORAGE_ERROR and not reading.tells_storage_errors:
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and not reading.knows_storage_errors:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = error_data(wanted.request.partition, code)
     data.aborted_transactions = None  # as in Kafka

@@ -25,7 +25,7 @@ class Reading:
     is_committed: bool
     is_follower: bool
     leader_id: int | None  # None for versions that cannot name the leader (KIP-951)
-    tells_storage_errors: bool
+    knows_storage_errors: bool
     size_min: int
     size_max: int
     # Topics that the client may not read, whether they exist or not.
@@ -82,7 +82,7 @@ def reading_of(
         is_committed=is_consumer and request.isolation_level == READ_COMMITTED,
         is_follower=replica_id >= 0,
         leader_id=services.node_id if version >= _LEADER_ADDRESS_SINCE else None,
-        tells_storage_errors=version >= _STORAGE_ERROR_SINCE,
+        knows_storage_errors=version >= _STORAGE_ERROR_SINCE,
         size_min=min(request.min_bytes, size_max),
         size_max=size_max,
         follower_id=replica_id,

@@ -217,7 +217,7 @@ class Serving:
         chunks = self._code(encode_response, answer, header.api_version, header.correlation_id)
         if self._slices is not None and sum(map(len, chunks)) > _FREED_AT_ONCE_MAX_BYTES:
             self._hold(answer)
-        if self._handler.tells_error and answer.error_code:
+        if self._handler.has_error_code and answer.error_code:
             self._dispatcher.metrics.count_error(header.api_key, answer.error_code)
         elif self._question is not None:
             self._dispatcher.remembered.keep(self._question, chunks, holds)

@@ -52,7 +52,7 @@ async def test_each_open_listener_is_logged_once(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "addresses", "client_auth", "is_told"),
+    ("protocol", "addresses", "client_auth", "is_warned"),
     [
         ("PLAINTEXT", ANYWHERE, "none", True),
         ("PLAINTEXT", [("127.0.0.1", 1), ("::1", 1)], "none", False),
@@ -66,10 +66,10 @@ async def test_each_open_listener_is_logged_once(
     ],
 )
 def test_a_listener_with_passwords_or_certificates_causes_no_warning(
-    protocol: str, addresses: list[tuple[str, int]], client_auth: str, is_told: bool
+    protocol: str, addresses: list[tuple[str, int]], client_auth: str, is_warned: bool
 ) -> None:
     listener = Listener("CLIENTS", "", 9092, "localhost", 9092, protocol)
-    assert bool(warn_of_listener(listener, addresses, client_auth)) is is_told
+    assert bool(warn_of_listener(listener, addresses, client_auth)) is is_warned
 
 
 @pytest.mark.parametrize(

@@ -199,11 +199,11 @@ async def test_librdkafka_logs_in_and_is_refused(tmp_path: Path, file: Path) -> 
         with pytest.raises(KafkaException):
             await loop.run_in_executor(None, lambda: wrong.list_topics(timeout=3))
 
-        def is_told() -> bool:
+        def is_refused() -> bool:
             wrong.poll(0)
             return any("invalid_token" in error for error in errors)
 
-        await until(is_told)
+        await until(is_refused)
 
 
 @pytest.mark.parametrize(
