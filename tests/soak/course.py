@@ -153,6 +153,8 @@ class Soak:
         name = ("stop", "kill")[number // len(others) % 2]
         getattr(broker, name)()
         broker.start()
+        minute = self._sampling.seconds / 60
+        print(f"minute {minute:.1f}: {name} and start of {broker.directory.name}", flush=True)
         ended_s = time.time() + _AFTERMATH_S
         report.troubles.append(Trouble(begun_s, ended_s))
         topic = passing(number)
