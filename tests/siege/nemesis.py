@@ -130,6 +130,8 @@ class Nemesis:
 
     def _note(self, name: str, node_id: int, trouble: Callable[[], None]) -> None:
         begun = self._recorder.begin("disrupt", "nemesis", name=name, node=node_id)
+        where = f", broker {node_id}" if node_id >= 0 else ""
+        print(f"{time.strftime('%H:%M:%S')} {name.replace('_', ' ')}{where}", flush=True)
         try:
             trouble()
         except Stuck as error:
