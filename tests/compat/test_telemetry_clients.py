@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import urllib.request
 
 import pytest
 from confluent_kafka import Producer
@@ -13,9 +12,8 @@ from tests.support.waiting import wait_until
 
 
 def shown(broker: OdradekProcess, client_id: str) -> set[str]:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as page:
-        lines = page.read().decode().splitlines()
     wanted = f'client_id="{client_id}"'
+    lines = broker.metrics().splitlines()
     return {line.partition("{")[0] for line in lines if wanted in line}
 
 

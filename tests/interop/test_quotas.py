@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
@@ -158,7 +157,6 @@ def share_of(broker: OdradekProcess, client_id: str) -> float:
     name, client = "kafka_server_request_request_time{", f'client_id="{client_id}",user=""}} '
     found = []
     for one in (broker, *getattr(broker, "others", ())):
-        with urllib.request.urlopen(f"{one.http}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
+        lines = one.metrics().splitlines()
         found += [line.partition(client)[2] for line in lines if line.startswith(name)]
     return max(float(share) for share in found if share)
