@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 5.0
 _ENTRIES_AT_ONCE = 512
 _KEYS_AT_ONCE = 256
-# The WAL is freed from its begin: after so many entries that are needed, the rest waits.
+# A look at the WAL ends after so many entries that are needed; the next one goes on there.
 _NEEDED_MAX = 2 * _ENTRIES_AT_ONCE
 
 
@@ -43,6 +43,7 @@ class Janitor:
         self._bucket, self._line = bucket, line
         self._delay_ms, self._is_due, self._counts = delay_ms, is_due, counts
         self._task: asyncio.Task[None] | None = None
+        self._place = -1  # where the next look at the WAL begins
         self.obstacle = Obstacle(logger, "free the WAL")
 
     def start(self) -> None:
@@ -56,16 +57,21 @@ class Janitor:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def free_wal(self) -> int:
-        """Free entries of the WAL; return their bytes. Raises MetadataError and DamagedEntry."""
-        place: int | None = -1
+        """Free entries of the WAL, from where the last look ended; return their bytes.
+
+        A log with few records waits for minutes until it is stored, and many entries have some of
+        them: they must not hold up those behind them. Raises MetadataError and DamagedEntry.
+        """
         freed_bytes = needed = 0
-        while place is not None and needed < _NEEDED_MAX:
-            work = partial(self._trim, place)
-            trimmed = await self._line.touch(work)
+        while needed < _NEEDED_MAX:
+            trimmed = await self._line.touch(partial(self._trim, self._place))
             freed_bytes += trimmed.freed_bytes
             self._counts.freed_wal_bytes += trimmed.freed_bytes
-            needed = needed + trimmed.count if not trimmed.freed_count else 0
-            place = trimmed.place
+            needed += trimmed.count - trimmed.freed_count
+            if trimmed.place is None:
+                self._place = -1
+                break
+            self._place = trimmed.place
         return freed_bytes
 
     async def delete_garbage(self) -> int:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from odradek.broker.catalog.engines import open_engine
+from odradek.broker.catalog.lines import Calls, Line
 from odradek.broker.catalog.sessions import SessionClosed
 from odradek.broker.catalog.wal_rows import NewRow, commit_entries, entry_rows, object_key
 from odradek.broker.catalog.wal_trimming import Trimmed, trim_wal
+from odradek.broker.counters.sharing import SharedCounts
 from odradek.broker.ids import Partition
 from odradek.broker.metadata.statements import Connection
+from odradek.broker.shared import janitor
+from odradek.broker.shared.bucket import Bucket
+from odradek.broker.shared.janitor import Janitor
 from odradek.broker.wal.entries import DamagedEntry, OpenEntry, read_index
+from odradek.config.object_store import ObjectStoreConfig
 from tests.broker.catalogs import catalog_url as catalog_url
 from tests.broker.catalogs import new_database as new_database
 from tests.broker.catalogs import postgresql as postgresql
+from tests.broker.live import on_uvloop
 from tests.broker.segment_shelf import TOPIC, Interrupted, Shelf, row
 from tests.broker.segment_shelf import shelf as shelf
 
@@ -210,3 +219,29 @@ def test_trimming_needs_no_session(shelf: Shelf) -> None:
     assert trim(shelf).freed_count == 1
     with pytest.raises(SessionClosed):
         shelf.touch(lambda to: commit_entries(to, session, 1, [entry((ONE, 1, 2))]))
+
+
+@on_uvloop
+async def test_entries_that_are_needed_hold_up_no_others(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(janitor, "_ENTRIES_AT_ONCE", 4)
+    monkeypatch.setattr(janitor, "_NEEDED_MAX", 8)
+    session = shelf.session()
+    needed = [entry((TWO, at, at + 1)) for at in range(20)]
+    others = [entry((ONE, at, at + 1)) for at in range(10)]
+    shelf.touch(lambda to: commit_entries(to, session, 0, needed + others))
+    shelf.add(session, row(ONE, 0, 10, "a"))
+    bucket = Bucket(ObjectStoreConfig(odradek_object_store_url=tmp_path.as_uri()))
+    line = Line(open_engine(shelf.url), "janitor", Calls())
+    cleans = Janitor(bucket, line, lambda: 0, lambda: True, SharedCounts())
+    try:
+        freed = [await cleans.free_wal() for _ in range(3)]
+        assert freed == [0, 0, 100]
+        assert left(shelf) == [(session, at) for at in range(20)]
+        shelf.add(session, row(TWO, 0, 20, "b"))
+        assert await cleans.free_wal() == 200  # it begins again once it was at the end
+        assert left(shelf) == []
+    finally:
+        await line.close()
+        await bucket.close()
