@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 5.0
 _ENTRIES_AT_ONCE = 512
 _KEYS_AT_ONCE = 256
-# A look at the WAL ends after so many entries that are needed; the next one goes on there.
+# A look at the WAL ends after so many entries that are needed.
 _NEEDED_MAX = 2 * _ENTRIES_AT_ONCE
 
 
@@ -43,7 +43,7 @@ class Janitor:
         self._bucket, self._line = bucket, line
         self._delay_ms, self._is_due, self._counts = delay_ms, is_due, counts
         self._task: asyncio.Task[None] | None = None
-        self._place = -1  # where the next look at the WAL begins
+        self._place = -1  # the end of the last look at entries behind the first needed ones
         self.obstacle = Obstacle(logger, "free the WAL")
 
     def start(self) -> None:
@@ -57,22 +57,28 @@ class Janitor:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def free_wal(self) -> int:
-        """Free entries of the WAL, from where the last look ended; return their bytes.
+        """Free entries of the WAL; return their bytes. Raises MetadataError and DamagedEntry.
 
-        A log with few records waits for minutes until it is stored, and many entries have some of
-        them: they must not hold up those behind them. Raises MetadataError and DamagedEntry.
+        Most are needed no more in their order. But a log with few records waits for minutes until
+        it is stored: those behind its entries are looked at in turns.
         """
+        freed_bytes, place = await self._free_from(-1)
+        if place is not None:
+            more_bytes, place = await self._free_from(max(place, self._place))
+            freed_bytes += more_bytes
+        self._place = -1 if place is None else place
+        return freed_bytes
+
+    async def _free_from(self, place: int | None) -> tuple[int, int | None]:
+        """Free entries after a place; return their bytes and the end, None for that of the WAL."""
         freed_bytes = needed = 0
-        while needed < _NEEDED_MAX:
-            trimmed = await self._line.touch(partial(self._trim, self._place))
+        while place is not None and needed < _NEEDED_MAX:
+            trimmed = await self._line.touch(partial(self._trim, place))
             freed_bytes += trimmed.freed_bytes
             self._counts.freed_wal_bytes += trimmed.freed_bytes
-            needed += trimmed.count - trimmed.freed_count
-            if trimmed.place is None:
-                self._place = -1
-                break
-            self._place = trimmed.place
-        return freed_bytes
+            needed = needed + trimmed.count if not trimmed.freed_count else 0
+            place = trimmed.place
+        return freed_bytes, place
 
     async def delete_garbage(self) -> int:
         """Delete objects; return their number. Raises MetadataError and ObjectStoreError."""
