@@ -157,25 +157,24 @@ def pieces(
     """
     batches = chunk.batches
     is_read = (verdicts & passed_over) == 0
-    is_inflated = is_read & ((batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE)
-    is_inflated &= batches[:, COUNT] > 0
-    if not is_inflated.any():
+    is_packed = is_read & ((batches[:, ATTRIBUTES] & CODEC_MASK) != Codec.NONE)
+    is_packed &= batches[:, COUNT] > 0
+    if not is_packed.any():
         yield Piece(as_bytes(chunk.data), batches, verdicts, 0, False)
         return
     view = memoryview(chunk.data)
     places: list[tuple[int, int]] = []
     first, room.size_bytes = 0, 0
     # Once for all rows: taking a number out of a table costs as much as unpacking some bytes.
-    rows = batches[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
-    codecs = zip(rows, is_read.tolist(), is_inflated.tolist(), strict=True)
-    for row, ((position, size, attributes), has_records, is_packed) in enumerate(codecs):
+    facts = batches[:, [POSITION, SIZE, ATTRIBUTES]].tolist()
+    rows = zip(facts, is_read.tolist(), is_packed.tolist(), strict=True)
+    for row, ((position, size, attributes), read, packed) in enumerate(rows):
         records = position + HEADER_SIZE
-        section: Buffer = view[records : position + size] if has_records else b""
-        if is_packed:
+        section: Buffer = view[records : position + size] if read else b""
+        if packed:
+            codec = _CODECS[attributes & CODEC_MASK]
             try:
-                section = decompress(
-                    _CODECS[attributes & CODEC_MASK], section, max_decompressed_bytes
-                )
+                section = decompress(codec, section, max_decompressed_bytes)
             except ProtocolError as error:
                 raise chunk.damage(row, str(error)) from error
         places.append((room.size_bytes, HEADER_SIZE + len(section)))
