@@ -11,6 +11,7 @@ from functools import partial
 
 from odradek.broker import errors
 from odradek.broker.coordination.seams import Loop
+from odradek.storage.errors import NotLeader
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,9 @@ class Loads:
         pause_s = min(_RETRY_MIN_S * 2.0 ** self._tries[partition], _RETRY_MAX_S)
         self._tries[partition] += 1
         self.failed[partition] = str(error)
-        logger.error(
+        # Logs move, and a broker that stops opens none: that is no error, though it is retried.
+        logger.log(
+            logging.INFO if isinstance(error, NotLeader) else logging.ERROR,
             "failed to load %s partition=%d retry_in_s=%g error=%s",
             self._what, partition, pause_s, error,
         )  # fmt: skip

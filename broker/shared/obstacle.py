@@ -6,7 +6,7 @@ import logging
 
 from odradek.broker.errors import MetadataError
 from odradek.broker.wal.entries import DamagedEntry
-from odradek.storage.errors import StorageError
+from odradek.storage.errors import NotLeader, StorageError
 from odradek.storage.objects.store import ObjectStoreError
 
 # The errors of a catalog, a store, a disk and the WAL; any other one is a bug.
@@ -14,7 +14,7 @@ _EXPECTED = (MetadataError, ObjectStoreError, StorageError, DamagedEntry)
 
 
 class Obstacle:
-    """Keeps the reason, and logs each one once."""
+    """Keeps the reason, and logs each one once: a log that moves meanwhile is no error."""
 
     def __init__(self, logger: logging.Logger, work: str) -> None:
         self._logger, self._work = logger, work
@@ -25,7 +25,8 @@ class Obstacle:
         """Note the error of a try that will be repeated; a bug is logged with its traceback."""
         reason = str(error) or repr(error)
         if reason != self.reason:
-            self._logger.error(
+            self._logger.log(
+                logging.INFO if isinstance(error, NotLeader) else logging.ERROR,
                 "could not %s, tries again: %s", self._work, reason,
                 exc_info=None if isinstance(error, _EXPECTED) else error,
             )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from odradek.broker.coordination.effects import Producer
@@ -78,6 +78,8 @@ class TransactionCoordinator:
         self._log = log
         self._matching = matching
         self._writing: set[asyncio.Task[None]] = set()
+        # By transactional id with markers that are tried again: the reasons that were logged.
+        self._logged: dict[str, Mapping[TopicPartition, str]] = {}
         self._filling: asyncio.Task[None] | None = None
 
         def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
@@ -293,13 +295,26 @@ class TransactionCoordinator:
             logger.exception("could not write markers")
             refusal = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
             problems = dict.fromkeys(asked.partitions, refusal)
-        left = [one for one, problem in problems.items() if _must_retry(problem)]
-        for one, problem in problems.items():
-            _log(asked.transactional_id, one, problem)
+        left = self._note(asked.transactional_id, problems)
         if isinstance(shard, ErrorCode) or shard is not self._runtime.machine_at(partition):
+            self._logged.pop(asked.transactional_id, None)
             return  # The partition was loaded again, which also writes the markers again.
         effects = shard.marked(asked, left, self._clock.now_ms())
         self._runtime.perform(partition, effects)
+
+    def _note(
+        self, transactional_id: str, problems: Mapping[TopicPartition, Explained]
+    ) -> Collection[TopicPartition]:
+        """Log new problems; return the partitions whose markers must be tried again."""
+        # That is ten times a second: each reason is logged once.
+        logged = self._logged.pop(transactional_id, {})
+        for one, problem in problems.items():
+            if logged.get(one) != str(problem):
+                _log(transactional_id, one, problem)
+        left = {one: str(problem) for one, problem in problems.items() if _must_retry(problem)}
+        if left:
+            self._logged[transactional_id] = left
+        return left
 
 
 # Errors after which a transaction is over in a partition: the partition was deleted, or another

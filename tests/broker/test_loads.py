@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
+import pytest
+
 from odradek.broker.coordination.loads import Loads
-from odradek.storage.errors import DiskFailure
+from odradek.storage.errors import DiskFailure, NotLeader
 from tests.broker.group_fakes import ManualLoop, settle
 
 _REFUSED = DiskFailure(Path("log"), OSError("refused, on purpose"))
@@ -58,3 +61,19 @@ def test_loads_that_others_begin_do_not_add_to_the_retries() -> None:
         assert len(disk.loads_s) - begun <= 3
 
     asyncio.run(play())
+
+
+def test_a_partition_that_another_broker_has_for_now_is_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def load(_: int) -> None:
+        raise NotLeader("this broker stops")
+
+    async def play() -> None:
+        loads = Loads("groups", ManualLoop(), load, lambda _: True)
+        await loads.load(3)
+        assert loads.problems()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(play())
+    assert [one.levelno for one in caplog.records if one.name.endswith("loads")] == [logging.INFO]

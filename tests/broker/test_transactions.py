@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -231,11 +232,42 @@ async def test_markers_are_written_when_the_disk_takes_them(
         monkeypatch.setattr(Log, "append_marker", refuse)
         assert await producer.end(commit=True) == 0
         await until(lambda: kinds(topic.logs[0]) == ["data", "commit"])
-        # What asks meanwhile is not kept waiting, but told to come again.
+        # A request that comes meanwhile does not wait: its client sends it again.
         assert await producer.produce("orders", 0, b"b") == ErrorCode.CONCURRENT_TRANSACTIONS
         is_refusing = False
         await settled(broker)
         assert kinds(topic.logs[1]) == ["data", "commit"]
+
+
+@on_uvloop
+async def test_a_marker_that_is_refused_again_is_in_the_log_once_for_each_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live(tmp_path, ONE_PARTITION) as broker, client(broker) as one:
+        topic = await create(broker, "orders")
+        producer = Transactor(one)
+        await producer.init()
+        assert await producer.produce("orders", 0, b"a") == 0
+        append_marker = Log.append_marker
+        refused = Counter[str]()
+        reason = "not now"
+
+        def refuse(log: Log, marker: Marker) -> Appended:
+            if not reason:
+                return append_marker(log, marker)
+            refused[reason] += 1
+            raise DiskFailure(log.directory, OSError(reason))
+
+        monkeypatch.setattr(Log, "append_marker", refuse)
+        assert await producer.end(commit=True) == 0
+        await until(lambda: refused["not now"] == 3)
+        reason = "nor now"
+        await until(lambda: refused["nor now"] == 3)
+        reason = ""
+        await settled(broker)
+        assert kinds(topic.logs[0]) == ["data", "commit"]
+    lines = [one.getMessage() for one in caplog.records if "will retry marker" in one.getMessage()]
+    assert ["not now" in line for line in lines] == [True, False]
 
 
 @on_uvloop
