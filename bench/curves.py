@@ -1,6 +1,6 @@
-"""How do costs grow? With the log's size, partitions, keys and connections.
+"""How do costs grow? With the log's size, partitions, keys, connections and workers.
 
-    python -m bench.curves [size] [partitions] [keys] [connections] [--scale F]
+    python -m bench.curves [size] [partitions] [keys] [connections] [workers] [--scale F]
 
 Curves are of Odradek alone: each should be flat, or there is a reason. Each stores its points in
 bench/curves.json; `python -m bench.page` draws them.
@@ -25,9 +25,11 @@ from bench.cleaner_brokers import clean_stages
 from bench.cleaner_load import Load as Log
 from bench.cleaner_load import write_log
 from bench.clients import Load, consume, create_topic, librdkafka_consume, produce
-from bench.connections import connect, keep_pace
+from bench.connections import TOPIC, Client, connect, keep_pace, produce_request
 from bench.pairs import make, quantile
 from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
+from bench.questions.many import WITH_WARM_UP, rate
+from bench.questions.workers import leader_ports, workers
 from bench.results import keep
 from bench.watch import cpu_of, cpu_s, wait_until_idle
 from odradek.broker.process.limits import raise_open_files_limit
@@ -39,6 +41,7 @@ _VALUE_BYTES = 1_000
 _WARM_UP_RECORDS = 50_000
 _PER_TOPIC, _RECORDS_EACH = 50, 20
 _PACE_PER_S, _PACE_S = 2_000, 5.0
+_TRIP_CLIENTS, _TRIP_PARTITIONS, _TRIP_S = 200, 20, 6.0
 _KEYED_BYTES = 50
 _SEGMENT_BYTES = 256 << 20
 
@@ -152,7 +155,7 @@ def _by_connections(sizes: Sequence[int]) -> Iterator[Point]:
     raise_open_files_limit()
     for count in sizes:
         with running() as broker:
-            create_topic(broker, "pinged", 10)
+            create_topic(broker, TOPIC, 10)
             yield uvloop.run(_pace(broker, count))
 
 
@@ -171,6 +174,31 @@ async def _pace(broker: OdradekProcess, count: int) -> Point:
         "p99, ms": quantile(trips_s, 0.99) * 1e3,
         "memory, MB": memory_bytes / 1e6,
     }
+
+
+def _by_workers(sizes: Sequence[int]) -> Iterator[Point]:
+    """Let 200 clients send small records, each to its leader; then a producer large batches."""
+    for count in sizes:
+        with running(workers(count)) as broker:
+            create_topic(broker, TOPIC, _TRIP_PARTITIONS)
+            ports = leader_ports(broker, TOPIC)
+            leaders = [ports[at % _TRIP_PARTITIONS] for at in range(_TRIP_CLIENTS)]
+            requests = [produce_request(at) for at in range(_TRIP_PARTITIONS)]
+
+            async def send(client: Client, at: int, requests: list[bytes] = requests) -> None:
+                await client.ask(requests[at % _TRIP_PARTITIONS])
+
+            before_s = cpu_s(broker)
+            trips_per_s = rate(leaders, _TRIP_S, send)
+            used_s = cpu_s(broker) - before_s
+            load = Load(_RECORDS, 100)
+            produce(broker, TOPIC, load.part(5))
+            written_s = cpu_of(broker, partial(produce, broker, TOPIC, load))
+            yield {
+                "round trips a second": trips_per_s,
+                "CPU µs a round trip": used_s / (trips_per_s * _TRIP_S * WITH_WARM_UP) * 1e6,
+                "written, CPU µs a record": written_s / load.records * 1e6,
+            }
 
 
 CURVES_BY_NAME: Mapping[str, Curve] = {
@@ -195,6 +223,10 @@ CURVES_BY_NAME: Mapping[str, Curve] = {
     "connections": Curve(
         "Connections that share 2,000 requests a second", "connections",
         (1, 10, 100, 1_000, 5_000), _by_connections,
+    ),
+    "workers": Curve(
+        "Workers of one broker, 200 connections that send records of 100 B", "workers", (1, 2),
+        _by_workers,
     ),
 }  # fmt: skip
 

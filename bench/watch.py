@@ -53,9 +53,15 @@ class Running(Protocol):
 
 
 def cpu_s(server: Running) -> float:
-    """Return the CPU seconds that a server has used since its start."""
+    """Return the CPU seconds that a server has used since its start, its workers included."""
     assert server.process is not None
-    return time.clock_gettime(~server.process.pid << 3 | _CPUCLOCK_SCHED)
+    return _cpu_s(server.process.pid)
+
+
+def _cpu_s(pid: int) -> float:
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for file in files for child in file.read_text().split()]
+    return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) + sum(map(_cpu_s, children))
 
 
 def cpu_of(broker: Broker, work: Callable[[], object]) -> float:

@@ -184,12 +184,16 @@ def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float
     return rate(ports, seconds, lambda client, number: client.ask(requests[number]))
 
 
+# The time in which `rate` repeats the work, by the time in which it counts.
+WITH_WARM_UP = 4 / 3
+
+
 def rate(ports: Sequence[int], seconds: float, work: Work) -> float:
     """Let a client at each port repeat some work; return the number of repetitions a second."""
 
     async def measure() -> float:
         clients = await connect_to(ports)
-        await _repeat(clients, seconds / 3, work)
+        await _repeat(clients, seconds * (WITH_WARM_UP - 1), work)
         count = await _repeat(clients, seconds, work)
         for client in clients:
             client.transport.abort()

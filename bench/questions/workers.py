@@ -31,13 +31,21 @@ _RECORDS = 3_000_000
 _COORDINATORS = "__consumer_offsets"
 
 
+def workers(count: int) -> dict[str, str]:
+    """Return the settings of a broker with some workers."""
+    listeners = {
+        f"odradek.worker.{number}.listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"
+        for number in range(2, count + 1)
+    }
+    return {"odradek.workers": str(count), **listeners}
+
+
 def _let_it_have_workers(broker: Broker) -> None:
     if isinstance(broker, OdradekProcess):
-        listeners = f"PLAINTEXT://127.0.0.1:{free_port()}"
-        broker.settings = {"odradek.worker.2.listeners": listeners, **broker.settings}
+        broker.settings = {**workers(_WORKERS), **broker.settings}
 
 
-def _ports(broker: Broker, topic: str) -> dict[int, int]:
+def leader_ports(broker: Broker, topic: str) -> dict[int, int]:
     """Return the port of each partition's leader."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     while True:
@@ -52,7 +60,7 @@ def _ports(broker: Broker, topic: str) -> dict[int, int]:
 def _ask(broker: Broker, scale: float) -> Values:
     seconds = max(_SECONDS * scale, 0.5)
     create_topic(broker, TOPIC, _PARTITIONS)
-    ports = _ports(broker, TOPIC)
+    ports = leader_ports(broker, TOPIC)
     leaders = [ports[at % _PARTITIONS] for at in range(_BUSY)]
     produced = [produce_request(at) for at in range(_PARTITIONS)]
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
@@ -88,7 +96,7 @@ def _coordinators(broker: Broker) -> list[int]:
         client.transport.abort()
 
     uvloop.run(find())  # the first one creates the topic
-    ports = _ports(broker, _COORDINATORS)
+    ports = leader_ports(broker, _COORDINATORS)
     return [ports[partition_for(f"group-{at}", len(ports))] for at in range(_GROUPS)]
 
 
@@ -104,7 +112,6 @@ WORKERS = Question(
         Figure("one producer", "records/s"),
     ],
     _ask,
-    settings={"odradek.workers": str(_WORKERS)},
     prepare=_let_it_have_workers,
     note="The client takes about as much of the two cores as the brokers do.",
 )
