@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LENGTH_MAX = 1000
 # A larger key or value is not looked into.
 DATA_BYTES_MAX = 64 << 10
+# Data that is nested deeper is a text. The library calls itself for each level, and its stack may
+# overflow: json.loads of Python 3.11 stops at a thousand levels, that of 3.14 at tens of thousands.
+DEPTH_MAX = 100
 # The registry and the schemas, which may be many, take no more time of a request.
 DECODING_S = 10.0
 _CONFIG = """
@@ -118,12 +121,16 @@ class RecordFilter:
         if decoded is not None:
             if decoded.problem is not None:
                 raise ValueError(decoded.problem)
+            if _is_deep(decoded.data):
+                raise ValueError(f"the data is nested more than {DEPTH_MAX} deep")
             _refuse_nul(json.dumps(decoded.data).encode())
             return decoded.data
         if is_json and octets[:1] in _BEGIN_JSON:
             try:
                 data = json.loads(octets, parse_int=_number)
             except (ValueError, RecursionError):
+                return _text(octets)
+            if _is_deep(data):
                 return _text(octets)
             _refuse_nul(octets)
             return data
@@ -159,6 +166,20 @@ def _text(octets: bytes) -> str | bytearray:
         return octets.decode()
     except UnicodeDecodeError:
         return bytearray(octets)
+
+
+def _is_deep(data: object) -> bool:
+    """Return whether lists and maps are nested more than DEPTH_MAX deep."""
+    level = [data]
+    for _ in range(DEPTH_MAX + 1):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, (list, dict)):
+                inner += one.values() if isinstance(one, dict) else one
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _refuse_nul(text: bytes) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("cel_expr_python", reason="needs the extra console")
 
 from odradek.broker.composition import Broker
 from odradek.broker.web import records as records_routes
-from odradek.broker.web.filters import DATA_BYTES_MAX, LENGTH_MAX, RecordFilter
+from odradek.broker.web.filters import DATA_BYTES_MAX, DEPTH_MAX, LENGTH_MAX, RecordFilter
 from odradek.broker.web.requests import Problem
 from odradek.cleaner.reading.excerpts import RecordPlace
 from tests.broker.live import append, batch, create, on_uvloop
@@ -143,6 +143,13 @@ def test_data_nested_deeply_does_no_harm(depth: int) -> None:
     value = b"[" * depth + b"]" * depth
     one = RecordFilter("value == value || size(value) > 0")
     assert one.passes(0, place(None, value)) or one.failed == 1
+
+
+@pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_data_that_is_nested_too_deeply_is_a_text(opened: bytes, closed: bytes) -> None:
+    for depth, is_text in ((DEPTH_MAX, False), (DEPTH_MAX + 1, True)):
+        value = opened * depth + b"1" + closed * depth
+        assert passes(f"value == '{value.decode()}'", None, value) == is_text
 
 
 async def fill(broker: Broker, count: int, partitions: int = 1) -> None:
