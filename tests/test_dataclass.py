@@ -148,16 +148,19 @@ def test_its_parameters_are_known_before_the_first_object() -> None:
     }  # fmt: skip
 
 
-def test_nothing_is_compiled_before_the_first_object() -> None:
+def test_no_method_is_compiled_before_the_first_object() -> None:
     code = (
         "import builtins, dataclasses\n"
         "from odradek.dataclass import dataclass\n"
-        "compiled, builtins.exec = [], lambda text, *_: compiled.append(text)\n"
+        "compiled, run = [], exec\n"
+        "builtins.exec = lambda text, *rest: compiled.append(text) or run(text, *rest)\n"
         "@dataclass(frozen=True, slots=True)\n"
         "class Made:\n"
         "    'Made.'\n"
         "    name: str\n"
-        "print(len(compiled))\n"
+        "methods = [sum('(self' in text for text in compiled)]\n"
+        "Made('first')\n"
+        "print(methods, sum('(self' in text for text in compiled))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "0\n"
+    assert done.stdout == "[0] 1\n"

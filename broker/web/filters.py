@@ -35,7 +35,7 @@ LENGTH_MAX = 1000
 # A larger key or value is not looked into.
 DATA_BYTES_MAX = 64 << 10
 # Data that is nested deeper is a text. The library calls itself for each level, and its stack may
-# overflow: json.loads of Python 3.11 stops at a thousand levels, that of 3.14 at tens of thousands.
+# overflow: json.loads of Python 3.11 stops at a thousand levels, that of 3.14 at some 30,000.
 DEPTH_MAX = 100
 # The registry and the schemas, which may be many, take no more time of a request.
 DECODING_S = 10.0
