@@ -35,8 +35,9 @@ _RECORDS = 1_000_000
 # The sizes of the records that clients of acknowledged() send.
 ACKNOWLEDGED_BYTES = {"100 B": 100, "20 kB": 20_000}
 _SMALL_REQUESTS = (
-    "A small request costs Odradek some 50 µs of one core at least; Kafka's compiled code takes "
-    "less, and all cores."
+    "A small request costs Odradek 35 to 90 µs of one core, one that is answered again 15 to 20; "
+    "Kafka's compiled code takes less, and all cores. A server on the same event loop that only "
+    "cuts frames and appends them to a file takes 8 µs (`python -m bench.bound`)."
 )
 
 Work = Callable[[Client, int], Awaitable[None]]
