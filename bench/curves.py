@@ -188,6 +188,7 @@ def _by_workers(sizes: Sequence[int]) -> Iterator[Point]:
             async def send(client: Client, at: int, requests: list[bytes] = requests) -> None:
                 await client.ask(requests[at % _TRIP_PARTITIONS])
 
+            rate(leaders, _TRIP_S, send)  # until each worker has loaded its kernels
             before_s = cpu_s(broker)
             trips_per_s = rate(leaders, _TRIP_S, send)
             used_s = cpu_s(broker) - before_s
@@ -227,6 +228,11 @@ CURVES_BY_NAME: Mapping[str, Curve] = {
     "workers": Curve(
         "Workers of one broker, 200 connections that send records of 100 B", "workers", (1, 2),
         _by_workers,
+        "A round trip costs two workers no more than one: each leads partitions of its own, "
+        "clients ask the leader, and no lock or queue is shared. The clients take the second core "
+        "of two, so the rate does not double here. On paper, 16 workers with a core each, at "
+        "100 µs a round trip, answer 160,000 a second, if the clients have cores of their own; "
+        "changes of topics and sessions go through one catalog.",
     ),
 }  # fmt: skip
 
