@@ -35,6 +35,7 @@ from bench.processes import ROOT, OdradekProcess
 from bench.segments import place
 from bench.servers.spark_cluster import running_cluster
 from bench.shared.stage import running
+from bench.watch import children_of
 from odradek.pipeline.segment_source import read_segments
 from odradek.pipeline.session import SessionOptions, open_session
 
@@ -79,14 +80,13 @@ class Memory:
 
 
 def _tree_bytes(pid: int) -> int:
-    folder = Path(f"/proc/{pid}")
     try:
-        found = _PSS.search((folder / "smaps_rollup").read_text())
-        children = " ".join(path.read_text() for path in folder.glob("task/*/children"))
+        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+        children = children_of(pid)
     except OSError:  # it has ended
         return 0
     own = int(found[1]) * 1024 if found else 0
-    return own + sum(map(_tree_bytes, map(int, children.split())))
+    return own + sum(map(_tree_bytes, children))
 
 
 def clean_by_job(broker: OdradekProcess, topic: str, master: str) -> tuple[float, int]:

@@ -59,9 +59,13 @@ def cpu_s(server: Running) -> float:
 
 
 def _cpu_s(pid: int) -> float:
+    return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) + sum(map(_cpu_s, children_of(pid)))
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of a process's children. Raises OSError if it has ended."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [int(child) for file in files for child in file.read_text().split()]
-    return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) + sum(map(_cpu_s, children))
+    return [int(child) for file in files for child in file.read_text().split()]
 
 
 def cpu_of(broker: Broker, work: Callable[[], object]) -> float:

@@ -22,6 +22,7 @@ import psycopg
 from bench.scale.million import fill, open_store
 from bench.scale.model import Broker, Operation, Price, Prices, Rates
 from bench.servers.postgresql import Postgresql
+from bench.watch import children_of
 from odradek.broker.catalog import changes
 from odradek.broker.catalog.engines import open_engine
 from odradek.broker.catalog.garbage_rows import due_garbage, forget_garbage
@@ -144,8 +145,7 @@ class Meter:
         with psycopg.connect(self._url) as connection:
             found = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchone()
         assert found is not None
-        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
-        times = (Path(f"/proc/{one}/schedstat") for one in children)
+        times = (Path(f"/proc/{one}/schedstat") for one in children_of(self._pid))
         return sum(int(one.read_text().split()[0]) for one in times if one.exists()) / 1e9, float(
             found[0]
         )
