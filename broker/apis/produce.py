@@ -21,16 +21,10 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 
 from odradek.broker.context import RequestContext
-from odradek.broker.counters.metrics import Metrics
-from odradek.broker.errors import CloseConnection, code_of, message_of
+from odradek.broker.errors import CloseConnection
 from odradek.broker.handlers import Staged
-from odradek.broker.produce.appending import (
-    Appended,
-    Appending,
-    all_refused,
-    not_permitted,
-    refusal,
-)
+from odradek.broker.produce.appending import Appended, Appending, must_be_durable
+from odradek.broker.produce.refusals import all_refused, fail_unflushed, not_permitted
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.admission import (
@@ -41,7 +35,6 @@ from odradek.broker.transactions.admission import (
     is_transactional,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.frames import PRODUCE_KEY
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -51,7 +44,6 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.pacing import Pace, paced, paced_if_many, unpaced
 from odradek.storage.errors import StorageError
-from odradek.storage.log import Log
 
 _NONE_DENIED: Set[str] = frozenset()
 
@@ -227,22 +219,14 @@ def _append_all(
 
 def _answer(services: Services, appending: Appending, acks: int) -> Answer:
     """Answer when the batches are as durable as `acks` and the topics ask."""
-    response = appending.response
-    if acks == -1 and services.config.log_flush_acks_all:
-        to_flush = appending.touched
-    else:
-        to_flush = [one for one in appending.touched if _must_wait(one[0], acks)]
+    response, config = appending.response, services.config
+    to_flush = [one for one in appending.touched if must_be_durable(one[0], acks, config)]
     if acks == 0:
         for log, _ in to_flush:
             services.group_commit.flush_in_background(log)
         _close_if_refused(response)
         return None
     return _after_flush(services, response, to_flush) if to_flush else response
-
-
-def _must_wait(log: Log, acks: int) -> bool:
-    """Return whether a log is to be durable first: acks=all of a shared one is its commit."""
-    return log.must_flush or (acks == -1 and log.is_shared)
 
 
 def _close_if_refused(response: ProduceResponse) -> None:
@@ -267,19 +251,8 @@ def _after_flush(
             answered.set_exception(error)
             return
         if error is not None:
-            _fail_unflushed(services.metrics, appended)
+            fail_unflushed(services.metrics, appended)
         answered.set_result(response)
 
     services.group_commit.flush([log for log, _ in appended]).add_done_callback(flushed)
     return answered
-
-
-def _fail_unflushed(metrics: Metrics, appended: Sequence[Appended]) -> None:
-    for log, partition in appended:
-        if log.failure is not None:
-            refused = refusal(partition.index, code_of(log.failure), message_of(log.failure))
-            partition.error_code = refused.error_code
-            partition.error_message = refused.error_message
-            partition.base_offset = partition.log_append_time_ms = -1
-            partition.log_start_offset = -1
-            metrics.count_error(PRODUCE_KEY, refused.error_code)

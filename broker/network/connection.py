@@ -69,6 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client = ConnectedClient(port)
         # Takes frames until the client has logged in, where the listener asks for a login.
         self.gate: SaslGate | None = None
+        # Where the shape of its last Produce request ends (short_way.py); 0 for none.
+        self.shape_end = 0
         self._loop = asyncio.get_running_loop()
         # Connection state
         self.transport: asyncio.Transport = NOT_CONNECTED

@@ -20,6 +20,7 @@ from odradek.broker.metadata.changes import Changes
 from odradek.broker.network.backpressure import Backpressure
 from odradek.broker.network.remembered import Question, RememberedAnswers
 from odradek.broker.network.serving import Serving, context_of
+from odradek.broker.network.short_way import ShortWay
 from odradek.broker.services import Services
 from odradek.protocol.compiler import decode_prefix
 from odradek.protocol.encoding import Chunk
@@ -87,12 +88,15 @@ class Dispatcher:
         self._slices = services.slices
         self.quotas = services.security.quotas
         self.remembered = RememberedAnswers()
+        self.short_way = ShortWay(services)
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Serve one request; a malformed one closes the connection."""
         begun_ns = begin_ns()
         if begun_ns > self._lease.end_ns:
             self._lease.on_end()
+        if connection.shape_end and self.short_way.take(connection, frame, begun_ns):
+            return
         try:
             if connection.gate is not None:
                 awaited = connection.gate.take(frame)

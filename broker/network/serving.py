@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.apis import Handler
 from odradek.broker.context import RequestContext
+from odradek.broker.counters.metrics import Metrics
 from odradek.broker.errors import CloseConnection
 from odradek.broker.handlers import Holds, Patient, Staged
 from odradek.broker.loop.disposal import free, hold_items
@@ -137,7 +138,7 @@ class Serving:
         except CloseConnection as close:
             self._connection.refuse(str(close))
         except Exception:
-            self._fail()
+            fail(self._dispatcher.metrics, self._connection, self._handler.api.name, self._header)
         finally:
             del answered  # the traceback of its error refers to this frame
         return CLOSED
@@ -195,6 +196,8 @@ class Serving:
         if is_large and self._slices is not None and header.api_key != PRODUCE_KEY:
             self._hold(request)
         dispatcher.metrics.count_request(header.api_key, header.api_version)
+        if header.api_key == PRODUCE_KEY and self._connection.gate is None:
+            dispatcher.short_way.learn(self._connection, frame, header, request)
         context = self._context(len(frame) - header.body)
         answer = handler.handle(dispatcher.services, context, request)
         if answer is None:
@@ -275,18 +278,24 @@ class Serving:
         slot.times = self._dispatcher.metrics.times[self._header.api_key]
         slot.begun_ns = self._begun_ns
 
-    def _fail(self) -> None:
-        self._dispatcher.metrics.failed_requests += 1
-        name = self._handler.api.name
-        logger.exception(
-            "failed to serve request api=%s version=%d client=%s peer=%s error=%s",
-            name,
-            self._header.api_version,
-            self._header.client_id or "",
-            self._connection.peer,
-            ErrorCode.UNKNOWN_SERVER_ERROR.name,
-        )
-        self._connection.refuse(f"an internal error while serving {name}")
+
+def fail(
+    metrics: Metrics,
+    connection: Connection,
+    name: str,
+    header: RequestHeader | None = None,
+) -> None:
+    """Close a connection because of a bug, and log the exception that is being handled."""
+    metrics.failed_requests += 1
+    logger.exception(
+        "failed to serve request api=%s version=%s client=%s peer=%s error=%s",
+        name,
+        "?" if header is None else header.api_version,
+        (header and header.client_id) or "",
+        connection.peer,
+        ErrorCode.UNKNOWN_SERVER_ERROR.name,
+    )
+    connection.refuse(f"an internal error while serving {name}")
 
 
 def context_of(

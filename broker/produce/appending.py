@@ -15,17 +15,16 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Hashable, Set
 from typing import Protocol
 
 from odradek.broker.context import RequestContext
-from odradek.broker.counters.metrics import Metrics
 from odradek.broker.counters.topics import count_refusal
 from odradek.broker.errors import code_of, message_of
 from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.produce.batch_checks import BatchChecks, Verdict
+from odradek.broker.produce.refusals import RefusalServices, explain, not_permitted, refusal
 from odradek.broker.security.principals import ANONYMOUS
-from odradek.broker.topics.disks import Disks
 from odradek.broker.topics.states import RemotePartition
 from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.admission import (
@@ -35,12 +34,12 @@ from odradek.broker.transactions.admission import (
     find_topic,
     forbid_ended,
 )
+from odradek.config.broker import BrokerConfig
 from odradek.dataclass import dataclass
 from odradek.protocol.batches import CODEC_MASK
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -52,23 +51,13 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.pacing import PACED_MIN, Pace, unpaced
 from odradek.storage.allowance import Allowance, TooLaborious
-from odradek.storage.errors import InvalidRecord, NotOneBatch, StorageError
+from odradek.storage.errors import NotOneBatch, StorageError
 from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.validation import CheckedBatch, read_one
 
 _ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
-# Errors that Kafka reports without the log start offset (ReplicaManager.appendToLocalLog). It
-# also leaves it out for records that are not one batch (ProduceRequest.validateRecords).
-_WITHOUT_START_OFFSET = frozenset(
-    (
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-    )
-)
 _ATTRIBUTES = 22  # position of the low byte of a batch's attributes: its codec and kind
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -88,13 +77,11 @@ class _Laborious:
     at: int
 
 
-class AppendServices(AdmissionServices, Protocol):
+class AppendServices(AdmissionServices, RefusalServices, Protocol):
     """The parts of a broker that appending takes."""
 
     brokers: Brokers
     batch_checks: BatchChecks
-    disks: Disks
-    metrics: Metrics
 
 
 class Appending:
@@ -190,7 +177,7 @@ class Appending:
             checked = log.check(records, now_ms=self._now_ms, allowance=self._allowance)
             return self._carry_out(log, partition.index, checked)
         except StorageError as error:
-            return self._counted(topic, self._explain(log, partition.index, error))
+            return self._counted(topic, explain(self._services, log, partition.index, error))
         except TooLaborious:
             # The batches that follow go to the thread, too, unless their check is free.
             self._allowance.exhaust()
@@ -217,7 +204,7 @@ class Appending:
                 return self._counted(topic, refusal(index, *problem))
             return self._carry_out(log, index, verdict)
         except StorageError as error:
-            return self._counted(topic, self._explain(log, index, error))
+            return self._counted(topic, explain(self._services, log, index, error))
 
     def _find(
         self, topic: Topic | None, partition: PartitionProduceData
@@ -299,20 +286,6 @@ class Appending:
         self.touched.append((log, response))
         return response
 
-    def _explain(self, log: Log, index: int, error: StorageError) -> PartitionProduceResponse:
-        """Return the response for a batch that a log refuses."""
-        self._services.metrics.refused_batches += 1
-        self._services.disks.note(log, error)
-        refused = refusal(index, code_of(error), message_of(error))
-        if refused.error_code not in _WITHOUT_START_OFFSET and not isinstance(error, NotOneBatch):
-            refused.log_start_offset = log.log_start_offset
-        if isinstance(error, InvalidRecord):
-            refused.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
-                for at, text in error.record_errors
-            ]
-        return refused
-
     def _counted(
         self, topic: Topic | None, refused: PartitionProduceResponse
     ) -> PartitionProduceResponse:
@@ -321,28 +294,6 @@ class Appending:
         return refused
 
 
-def refusal(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    """Return the response for a partition whose batch was not appended."""
-    return PartitionProduceResponse(
-        index=index,
-        error_code=code,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=-1,
-        error_message=message or code.sentence,
-    )
-
-
-def not_permitted(partition: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
-    """Return the response for a partition that the client may not write to."""
-    refused = refusal(partition.index, code, None)
-    refused.error_message = None  # as in Kafka
-    return refused
-
-
-def all_refused(response: ProduceResponse) -> Iterator[PartitionProduceResponse]:
-    """Iterate over the partitions of a response whose batches were not appended."""
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                yield partition
+def must_be_durable(log: Log, acks: int, config: BrokerConfig) -> bool:
+    """Return whether an answer waits until a log is durable; a shared one is, once committed."""
+    return log.must_flush or (acks == -1 and (config.log_flush_acks_all or log.is_shared))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.end_txn import EndTxnRequest
-from odradek.storage.allowance import Allowance
+from odradek.storage.allowance import Allowance, BriefAllowance
 from odradek.storage.errors import InvalidRecord
 from odradek.storage.validation import CheckedBatch
 from tests.broker.live import batch, client, create, live, on_uvloop, until
@@ -37,7 +37,10 @@ ORDERS = ("orders", bytes(16))
 @pytest.fixture(autouse=True)
 def no_time_on_the_loop() -> Iterator[None]:
     """Have every batch be laborious."""
-    with mock.patch.object(Allowance, "_work_ns", 0), mock.patch.object(Allowance, "items", 0):
+    with ExitStack() as stack:
+        for kind in (Allowance, BriefAllowance):
+            for name in ("_work_ns", "items"):
+                stack.enter_context(mock.patch.object(kind, name, 0))
         yield
 
 
