@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 _MS_PER_S = 1_000
 _YIELD_MS = 1
+# The loop's clock has whole milliseconds, and the sum of two of them may be a hair above a third.
+# A deadline that is so near has come: to wait for it would turn the loop for a millisecond.
+_ROUNDING_S = 0.0006
 
 
 M = TypeVar("M", bound=Machine)
@@ -362,7 +365,7 @@ class Runtime(Generic[M]):
 
     def _fire(self) -> None:
         self._handle = None
-        now = self._loop.time()
+        now = self._loop.time() + _ROUNDING_S
         try:
             while (fired := self._deadlines.pop(now)) is not None:
                 self._fire_one(fired)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.runtime import Runtime
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest
+from tests.broker.live import Client, client, live, on_uvloop
 
 KEYS = st.sampled_from("abcd")
 OPERATIONS = st.lists(
@@ -58,3 +66,41 @@ def test_the_earliest_comes_up_first() -> None:
     for key, at in (("late", 9), ("early", 1), ("also early", 1)):
         deadlines.set(key, at)
     assert [deadlines.pop(10) for _ in range(4)] == ["early", "also early", "late", None]
+
+
+@on_uvloop
+async def test_the_loop_turns_once_or_twice_for_each_timer_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fire = Runtime._fire
+    fired = 0
+
+    def count(runtime: Runtime) -> None:  # type: ignore[type-arg]
+        nonlocal fired
+        fired += 1
+        fire(runtime)
+
+    settings = {"offsets.topic.num.partitions": "1"}
+    async with live(tmp_path, settings) as broker, client(broker) as one:
+        while await join_and_leave(one) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            pass
+        monkeypatch.setattr(Runtime, "_fire", count)
+        for _ in range(50):
+            assert await join_and_leave(one) is ErrorCode.NONE
+    assert 50 <= fired <= 150
+
+
+async def join_and_leave(one: Client) -> ErrorCode:
+    joining = JoinGroupRequest(
+        group_id="a-group",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joined = await one.ask(joining, version=3)
+    if joined.error_code:
+        return ErrorCode(joined.error_code)
+    leaving = LeaveGroupRequest(group_id="a-group", member_id=joined.member_id)
+    return ErrorCode((await one.ask(leaving, version=2)).error_code)
