@@ -86,7 +86,8 @@ class GroupCommit:
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((logs, done))
         if not self._is_running:
-            self._start()
+            self._is_running = True
+            self._loop.call_soon(self._start)
         return done
 
     def flush_in_background(self, log: Log) -> None:

@@ -40,6 +40,8 @@ from odradek.storage.objects.usual_time import UsualTime
 
 logger = logging.getLogger(__name__)
 
+# The loop's clock: to wait for less would turn the loop until it ticks.
+_TICK_S = 0.001
 # The pauses between tries while the bucket or the catalog is away.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 2.0
 # An upload that takes longer than most is slow: some five of a hundred.
@@ -208,7 +210,7 @@ class Wal:
         if wait_s == 0:
             self._seal(now_s)
         elif wait_s is not None:
-            self._timer = self._loop.call_later(wait_s, self._consider)
+            self._timer = self._loop.call_later(max(wait_s, _TICK_S), self._consider)
 
     def _seal(self, now_s: float) -> None:
         is_inline = self._open.size_bytes <= self._limits.inline_bytes_max
