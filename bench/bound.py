@@ -4,8 +4,9 @@
 
 The bare server cuts frames, and answers each with bytes that a broker has given for the same
 request, under its correlation id. It decodes nothing, looks up nothing and counts nothing; a
-Produce is appended to a file as it is. Ten connections repeat each request of the question
-`lookups`, and a Produce with a record of 100 B, with Odradek and with the bare server in turn; the
+Produce is appended to a file as it is. With acks=all it is synced before it is answered, together
+with all that came meanwhile. Ten connections repeat each request of the question `lookups`, and
+Produces with a record of 100 B or 20 kB, with Odradek and with the bare server in turn; the
 medians of the rounds are printed, with the processor time of a request.
 """
 
@@ -15,12 +16,13 @@ import argparse
 import asyncio
 import contextlib
 import io
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -28,22 +30,50 @@ import uvloop
 
 from bench.asking import Connection
 from bench.clients import create_topic
-from bench.hurry_client import TOPIC, produce
+from bench.connections import TOPIC, produce_request
 from bench.processes import OdradekProcess, end, free_port, wait_for
 from bench.questions.many import CLIENTS, WITH_WARM_UP, looked_up, make_lookup_topics, rate
 from bench.watch import Running, cpu_s
-from odradek.protocol.frames import SIZE, encode_request
+from odradek.protocol.frames import SIZE
 
-_PRODUCE = "Produce of 100 B"
+# In which a new broker loads what busy ones use.
+_WARM_UP_S = 6.0
+# The Produces by their titles: the size of the record, and acks.
+_WRITTEN = {
+    "Produce of 100 B": (100, 1),
+    "Produce of 20 kB": (20_000, 1),
+    "the same, acks=all, 100 B": (100, -1),
+    "the same, acks=all, 20 kB": (20_000, -1),
+}
 # A request's correlation id, after its size, API key and version.
 _ID_START, _ID_END = 8, 12
+
+
+class _Group:
+    """Syncs a file once for all that was written to it in one step of the loop."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+
+    def answer(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Write answers once the file is synced."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._sync)
+        self._waiting.append((transport, data))
+
+    def _sync(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        os.fdatasync(self._file.fileno())
+        for transport, data in waiting:
+            transport.write(data)
 
 
 class _Bare(asyncio.Protocol):
     """Answers every frame with the same body, once the frame is in the file, if there is one."""
 
-    def __init__(self, body: bytes, file: io.FileIO | None) -> None:
-        self._body, self._file = body, file
+    def __init__(self, body: bytes, file: io.FileIO | None, group: _Group | None) -> None:
+        self._body, self._file, self._group = body, file, group
         self._head = SIZE.pack(_ID_END - _ID_START + len(body))
         self._data = b""
 
@@ -63,24 +93,27 @@ class _Bare(asyncio.Protocol):
             answers += self._head, data[start + _ID_START : start + _ID_END], self._body
             start = end_of_frame
         self._data = data[start:]
-        if answers:
+        if answers and self._group is not None:
+            self._group.answer(self._transport, b"".join(answers))
+        elif answers:
             self._transport.write(b"".join(answers))
 
 
-async def _serve(port: int, body: bytes, path: str) -> None:
+async def _serve(port: int, body: bytes, path: str, acks: int) -> None:
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(io.FileIO(path, "ab")) if path else None
-        server = await loop.create_server(lambda: _Bare(body, file), "127.0.0.1", port)
+        group = _Group(file) if file is not None and acks == -1 else None
+        server = await loop.create_server(lambda: _Bare(body, file, group), "127.0.0.1", port)
         await server.serve_forever()
 
 
 class _BareProcess:
     """The bare server in a process of its own."""
 
-    def __init__(self, body: bytes, path: str) -> None:
+    def __init__(self, body: bytes, path: str, acks: int) -> None:
         self.port = free_port()
-        serve = ["--serve", str(self.port), body.hex(), path]
+        serve = ["--serve", str(self.port), body.hex(), path, str(acks)]
         arguments = [sys.executable, "-m", "bench.bound", *serve]
         self.process: subprocess.Popen[bytes] | None = subprocess.Popen(arguments)
         wait_for(self._answers, "the bare server")
@@ -98,10 +131,19 @@ class _BareProcess:
         end(self.process)
 
 
-def _measure(server: Running, port: int, seconds: float, request: bytes) -> tuple[float, float]:
-    """Return the answers a second, and the microseconds of processor time for each."""
+def _measure(
+    server: Running, port: int, seconds: float, requests: Sequence[bytes]
+) -> tuple[float, float]:
+    """Return the answers a second, and the microseconds of processor time for each.
+
+    Each client repeats a request of its own.
+    """
     before_s = cpu_s(server)
-    answers_per_s = rate([port] * CLIENTS, seconds, lambda client, _: client.ask(request))
+    answers_per_s = rate(
+        [port] * CLIENTS,
+        seconds,
+        lambda client, number: client.ask(requests[number % len(requests)]),
+    )
     answers = answers_per_s * seconds * WITH_WARM_UP
     return answers_per_s, (cpu_s(server) - before_s) / answers * 1e6
 
@@ -113,16 +155,24 @@ def _round(seconds: float) -> Mapping[tuple[str, str], tuple[float, float]]:
         broker.start()
         try:
             make_lookup_topics(broker)
-            create_topic(broker, TOPIC, 1)
-            written = {_PRODUCE: encode_request(produce(), 8, 1, "bench")}
-            for title, request in {**looked_up(), **written}.items():
+            create_topic(broker, TOPIC, CLIENTS)
+            asked: dict[str, Sequence[bytes]] = {
+                title: [request] for title, request in looked_up().items()
+            }
+            for title, (size_bytes, acks) in _WRITTEN.items():
+                asked[title] = [
+                    produce_request(number, size_bytes, acks=acks) for number in range(CLIENTS)
+                ]
+            _measure(broker, broker.port, _WARM_UP_S, asked[next(iter(_WRITTEN))])
+            for title, requests in asked.items():
                 with Connection(broker.port) as connection:
-                    body = connection.answer(request)[_ID_END - _ID_START :]
-                figures[title, "Odradek"] = _measure(broker, broker.port, seconds, request)
-                path = Path(directory) / "written" if title in written else ""
-                bare = _BareProcess(body, str(path))
+                    body = connection.answer(requests[0])[_ID_END - _ID_START :]
+                figures[title, "Odradek"] = _measure(broker, broker.port, seconds, requests)
+                _, acks = _WRITTEN.get(title, (0, 1))
+                path = Path(directory) / "written" if title in _WRITTEN else ""
+                bare = _BareProcess(body, str(path), acks)
                 try:
-                    figures[title, "bare"] = _measure(bare, bare.port, seconds, request)
+                    figures[title, "bare"] = _measure(bare, bare.port, seconds, requests)
                 finally:
                     bare.stop()
         finally:
@@ -136,12 +186,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument(
-        "--serve", nargs=3, metavar=("PORT", "BODY", "PATH"), help=argparse.SUPPRESS
+        "--serve", nargs=4, metavar=("PORT", "BODY", "PATH", "ACKS"), help=argparse.SUPPRESS
     )
     arguments = parser.parse_args()
     if arguments.serve:
-        port, body, path = arguments.serve
-        uvloop.run(_serve(int(port), bytes.fromhex(body), path))
+        port, body, path, acks = arguments.serve
+        uvloop.run(_serve(int(port), bytes.fromhex(body), path, int(acks)))
         return
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for _ in range(arguments.rounds):
@@ -149,7 +199,7 @@ def main() -> None:
             found[key].append(figures)
     for (title, server), some in found.items():
         answers, cost_us = map(statistics.median, zip(*some, strict=True))
-        print(f"{title:<24}{server:<10}{answers:>10,.0f}/s{cost_us:>8.1f} us")
+        print(f"{title:<28}{server:<10}{answers:>10,.0f}/s{cost_us:>8.1f} us")
 
 
 if __name__ == "__main__":
