@@ -36,7 +36,7 @@ from bench.questions.many import CLIENTS, WITH_WARM_UP, looked_up, make_lookup_t
 from bench.watch import Running, cpu_s
 from odradek.protocol.frames import SIZE
 
-# In which a new broker loads what busy ones use.
+# The first writes of a broker are slower: it loads compiled code meanwhile.
 _WARM_UP_S = 6.0
 # The Produces by their titles: the size of the record, and acks.
 _WRITTEN = {

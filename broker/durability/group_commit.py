@@ -1,7 +1,8 @@
 """Group commit: one flush to the disk for all appends that wait for it.
 
 While one flush is under way, further logs gather; the next flush takes them all. So under load
-each fdatasync carries many batches, and an idle broker flushes at once.
+each fdatasync carries many batches. An idle broker flushes once the step of the loop is over, in
+which others may ask, too.
 
 Invariants:
 

@@ -99,6 +99,16 @@ async def test_it_is_done_once_the_disk_has_it_and_not_before(tmp_path: Path, di
         await commit.close()
 
 
+async def test_all_that_ask_in_one_step_of_the_loop_share_a_flush(
+    tmp_path: Path, disk: Disk
+) -> None:
+    with logs(tmp_path, disk, 3) as (_, all_logs):
+        commit = GroupCommit(asyncio.get_running_loop())
+        await asyncio.gather(*[commit.flush([log]) for log in all_logs])
+        assert commit.flushes == 1
+        await commit.close()
+
+
 async def test_all_that_ask_during_a_flush_share_the_next(tmp_path: Path, disk: Disk) -> None:
     with logs(tmp_path, disk, 3) as (_, all_logs):
         commit = GroupCommit(asyncio.get_running_loop())
