@@ -102,6 +102,7 @@ def draw(saved: Mapping[str, Any]) -> None:
         if one.figure.at_least is not None:
             axes.plot(one.figure.at_least, at, marker="|", markersize=11, color="#1f4e79")
     axes.set_xscale("log")
+    axes.set_xlim(left=0.1)  # some rounds have a ratio near zero, such as of idle memory
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [title for title, _ in rows], fontsize=8)
     axes.invert_yaxis()

@@ -134,7 +134,7 @@ ROUND_TRIPS = Question(
     _ask_round_trips,
     note="The first 3,000 round trips are those of a broker that has just started. Once both are "
     "warm, the rest is the time that threads of client and broker need to wake each other up. "
-    "With acks=all Odradek waits for the disk.",
+    "With acks=all Odradek waits for the disk: an `fdatasync` alone takes 0.21 to 0.25 ms.",
 )
 
 END_TO_END = Question(
