@@ -31,7 +31,7 @@ import uvloop
 from bench.asking import Connection
 from bench.clients import create_topic
 from bench.connections import TOPIC, produce_request
-from bench.processes import OdradekProcess, end, free_port, wait_for
+from bench.processes import OdradekProcess, end, free_port, wait_until_listening
 from bench.questions.many import CLIENTS, WITH_WARM_UP, looked_up, make_lookup_topics, rate
 from bench.watch import Running, cpu_s
 from odradek.protocol.frames import SIZE
@@ -116,14 +116,7 @@ class _BareProcess:
         serve = ["--serve", str(self.port), body.hex(), path, str(acks)]
         arguments = [sys.executable, "-m", "bench.bound", *serve]
         self.process: subprocess.Popen[bytes] | None = subprocess.Popen(arguments)
-        wait_for(self._answers, "the bare server")
-
-    def _answers(self) -> bool:
-        try:
-            Connection(self.port).close()
-        except ConnectionError:
-            return False
-        return True
+        wait_until_listening(self.port, "the bare server")
 
     def stop(self) -> None:
         assert self.process is not None

@@ -343,6 +343,18 @@ def wait_until_answering(port: int, process: subprocess.Popen[bytes], log_file: 
     raise RuntimeError(f"no answer within {START_TIMEOUT_S} s:\n{log_file.read_text()}")
 
 
+def wait_until_listening(port: int, title: str) -> None:
+    """Wait until a process that starts takes connections on a port of this machine."""
+
+    def connects() -> bool:
+        with contextlib.suppress(ConnectionError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
+        return False
+
+    wait_for(connects, title)
+
+
 def wait_for(condition: Callable[[], bool], title: str) -> None:
     """Wait until a condition of a process that starts is true."""
     started = time.monotonic()

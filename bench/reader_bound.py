@@ -25,39 +25,46 @@ from typing import cast
 
 import uvloop
 
-from bench.asking import Connection
 from bench.clients import Load, consume, create_topic, librdkafka_consume, produce
 from bench.pairs import Broker
-from bench.processes import KafkaProcess, OdradekProcess, end, free_port, wait_for
-from odradek.protocol.frames import FETCH_KEY, SIZE
+from bench.processes import (
+    KafkaProcess,
+    OdradekProcess,
+    end,
+    free_port,
+    wait_until_listening,
+)
+from odradek.protocol.frames import FETCH_KEY, SIZE, FrameReader
 
 _SMALL, _LARGE = Load(5_000_000), Load(1_000_000, 1_000)
 _READINGS = 4
 _FETCH = FETCH_KEY.to_bytes(2, "big")
 # Answers without records are not kept: a client would ask for the next one at once.
 _KEPT_MIN_BYTES = 10_000
-# A frame: its size, then a request's API key and version, and its correlation id.
-_KEY_START, _ID_START, _BODY_START = 4, 8, 12
+# A request's API key and version, its correlation id, and the rest; an answer begins with the id.
+_ID_START, _BODY_START = 4, 8
+_ID_BYTES = 4
+_FRAME_BYTES_MAX = 100 << 20
+_SHARED_VIEW = memoryview(bytearray(256 * 1024))
 
 Frames = Callable[[bytes], None]
 
 
-class _Cutter(asyncio.Protocol):
-    """Cuts a connection's bytes into frames."""
+class _Cutter(asyncio.BufferedProtocol):
+    """Passes a connection's frames on, without their sizes."""
 
     def __init__(self, take: Frames) -> None:
         self._take = take
-        self._data = bytearray()
+        self._frames = FrameReader(_SHARED_VIEW, _FRAME_BYTES_MAX)
 
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        while len(self._data) >= SIZE.size:
-            end_of_frame = SIZE.size + SIZE.unpack_from(self._data)[0]
-            if end_of_frame > len(self._data):
-                return
-            frame = bytes(self._data[:end_of_frame])
-            del self._data[:end_of_frame]
-            self._take(frame)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._frames.received(nbytes)
+        while (frame := self._frames.take()) is not None:
+            self._take(bytes(frame))
+        self._frames.settle()
 
 
 class _Replay(_Cutter):
@@ -84,27 +91,32 @@ class _Replay(_Cutter):
         loop = asyncio.get_running_loop()
         made = lambda: _Cutter(self._answer)  # noqa: E731
         self._broker, _ = await loop.create_connection(made, "127.0.0.1", self._port)
-        self._broker.writelines(self._early)
+        for frame in self._early:
+            _send(self._broker, frame)
 
     def _ask(self, frame: bytes) -> None:
         number = frame[_ID_START:_BODY_START]
-        request = frame[_KEY_START:_ID_START] + frame[_BODY_START:]
+        request = frame[:_ID_START] + frame[_BODY_START:]
         answer = None if self._asked else self._answers.get(request)
         if answer is not None:
-            self._client.writelines([SIZE.pack(len(number) + len(answer)) + number, answer])
+            _send(self._client, number, answer)
             return
         self._asked[number] = request
         if self._broker is None:
             self._early.append(frame)
         else:
-            self._broker.write(frame)
+            _send(self._broker, frame)
 
     def _answer(self, frame: bytes) -> None:
-        number, body = frame[_KEY_START:_ID_START], frame[_ID_START:]
+        number, body = frame[:_ID_BYTES], frame[_ID_BYTES:]
         request = self._asked.pop(number)
         if request.startswith(_FETCH) and len(body) > _KEPT_MIN_BYTES:
             self._answers[request] = body
-        self._client.write(frame)
+        _send(self._client, frame)
+
+
+def _send(transport: asyncio.Transport, *parts: bytes) -> None:
+    transport.writelines([SIZE.pack(sum(map(len, parts))), *parts])
 
 
 async def _serve(port: int, broker_port: int) -> None:
@@ -131,15 +143,8 @@ class _Replayed(OdradekProcess):
         self.settings = {"advertised.listeners": f"PLAINTEXT://{self.bootstrap}"}
         ports = [str(self.replay_port), str(self.port)]
         self.replay = subprocess.Popen([sys.executable, "-m", __spec__.name, "--serve", *ports])
-        wait_for(self._listens, "the replaying server")
+        wait_until_listening(self.replay_port, "the replaying server")
         return super().start()
-
-    def _listens(self) -> bool:
-        try:
-            Connection(self.replay_port).close()
-        except ConnectionError:
-            return False
-        return True
 
     def stop(self) -> None:
         super().stop()

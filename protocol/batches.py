@@ -76,6 +76,7 @@ _LEADER_EPOCH_POSITION = 12
 _MAGIC_POSITION = 16
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21  # the first byte that the CRC covers
+LOW_ATTRIBUTES_POSITION = 22  # the byte with the codec and the kind
 _MAX_TIMESTAMP_POSITION = 35
 _INT32_MAX = 0x7FFFFFFF
 _NOT_COMPUTED = 0  # a field of a header that is computed when it is encoded

@@ -40,17 +40,11 @@ def must_roll(
         return "offset span"
     if used == 0:
         return None
-    if used + size > (config.internal_segment_bytes or config.segment_bytes):
+    if used + size > segment_bytes_max(config):
         return "segment.bytes"
     if _is_index_full(config, active):
         return "segment.index.bytes"
-    # The segment's age: by its batches' timestamps if they have any.
-    first = active.first_timestamp()
-    if first is not None and first >= 0:
-        waited_ms = max_timestamp - first
-    else:
-        waited_ms = now_ms - active.created_ms
-    if waited_ms > config.max_segment_ms - active.roll_jitter_ms:
+    if _waited_ms(active, max_timestamp, now_ms) > config.max_segment_ms - active.roll_jitter_ms:
         return "segment.ms"
     return None
 
@@ -71,11 +65,18 @@ def draw_roll_jitter_ms(config: TopicConfig, source: random.Random) -> int:
 
 def _is_index_full(config: TopicConfig, active: Segment) -> bool:
     index_bytes = config.segment_index_bytes
-    keys, _ = active.offset_index.entries.load()
-    offset_bytes = len(keys) * OFFSET_ENTRY.size
+    offset_bytes = active.offset_index.entries.size_bytes
     if offset_bytes + OFFSET_ENTRY.size > index_bytes:
         return True
     if 2 * offset_bytes + 3 * TIME_ENTRY.size <= index_bytes:
         return False  # a hot path: there are rarely more time entries than offset entries
     # The time index keeps one place free for the entry that seals it.
     return active.time_index.entries.size_bytes + 2 * TIME_ENTRY.size > index_bytes
+
+
+def _waited_ms(active: Segment, max_timestamp: int, now_ms: int) -> int:
+    """Return the segment's age: by its batches' timestamps if they have any."""
+    first = active.first_timestamp()
+    if first is not None and first >= 0:
+        return max_timestamp - first
+    return now_ms - active.created_ms

@@ -54,8 +54,6 @@ _PRODUCER_CHOOSES = "producer"
 # The size to count for a batch that does not unpack: how much of it was unpacked is not known.
 _TORN_BYTES = 8 * 1024 * 1024
 _RECORDS_REJECTED = "One or more records have been rejected"
-# Enum's own lookup takes longer.
-_VALID = RecordStatus.VALID
 _TIMES_REJECTED = f"{_RECORDS_REJECTED} due to invalid timestamp"
 
 # The plain twin serves until the kernels are loaded: the broker listens before it imports numba.
@@ -101,17 +99,12 @@ def check_batch(
         return _check_size_alone(records, config, name)
     header = _check_envelope(records, config, name, from_client=from_client)
     data = _writable(records)
-    attributes = header.attributes
-    if attributes & batches.CODEC_MASK == Codec.NONE:
-        section: Buffer = data[HEADER_SIZE:]
-    else:
-        section = _unpack(data, header, config, name, allowance)
-    is_control = attributes & batches.CONTROL_BIT
-    needs_keys = config.compact and not is_control
+    section = _section(data, header, config, name, allowance)
+    needs_keys = config.compact and not header.is_control
     found = _walk(section, header.count, needs_keys, allowance)
-    if found.status is not _VALID or attributes & batches.LOG_APPEND_TIME_BIT:
+    if found.status != RecordStatus.VALID or header.is_log_append_time:
         raise _refusal(_Suspect(header, section, config, now_ms, name, allowance), found)
-    if is_control and not is_stamped:
+    if header.is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
     # Negative timestamps count as none, as in Kafka.
     max_timestamp = header.base_timestamp + found.timestamp_delta_max
@@ -132,7 +125,7 @@ def check_batch(
             is_certain = is_late or max_timestamp > _INT64_MAX or oldest != NO_TIMESTAMP
             suspect = _Suspect(header, section, config, now_ms, name, allowance)
             _refuse_timestamps(suspect, is_certain=is_certain)
-    if is_recompressed and not is_control:
+    if is_recompressed and not header.is_control:
         data = recompress(header, data, section, config, name, allowance)
     _check_fits_segment(len(data), config, name)
     if stamped_ms >= 0:
@@ -140,7 +133,7 @@ def check_batch(
     elif header.max_timestamp != max_timestamp:
         # The time index relies on the header's largest timestamp, so it has to be correct.
         batches.patch_max_timestamp(data, 0, max_timestamp)
-    elif len(data) == header.length + batches.LOG_OVERHEAD:
+    elif len(data) == header.size_bytes:
         return CheckedBatch(header, data, stamped_ms)
     return CheckedBatch(batches.read_header(data), data, stamped_ms)
 
@@ -175,9 +168,8 @@ def read_one(records: Buffer, name: str) -> BatchHeader:
         header = batches.read_header(records)
     except ProtocolError as error:
         raise _impossible(records, error, name) from error
-    size = header.length + batches.LOG_OVERHEAD
-    if size != len(records):
-        raise _not_one(len(records), size, name)
+    if header.size_bytes != len(records):
+        raise _not_one(len(records), header.size_bytes, name)
     return header
 
 
@@ -186,7 +178,6 @@ def _check_envelope(
 ) -> BatchHeader:
     size = len(records)
     header = read_one(records, name)
-    is_control = header.attributes & batches.CONTROL_BIT
     if from_client and header.base_offset != 0:
         raise InvalidRecord(
             f"{name}: the base offset of a batch to append must be 0, not {header.base_offset}"
@@ -201,10 +192,10 @@ def _check_envelope(
             f"{name}: the batch counts {header.count} records but its last offset delta "
             f"is {header.last_offset_delta}"
         )
-    if from_client and is_control:
+    if from_client and header.is_control:
         raise InvalidRecord(f"{name}: clients must not write control batches")
     # The batches that the group coordinator writes in a transaction have no sequence.
-    is_idempotent = from_client and header.producer_id >= 0 and not is_control
+    is_idempotent = from_client and header.producer_id >= 0 and not header.is_control
     if is_idempotent and header.base_sequence < 0:
         raise InvalidRecord(f"{name}: producer {header.producer_id} wrote without a sequence")
     return header
@@ -237,7 +228,7 @@ def _not_one(size: int, claimed: int, name: str) -> NotOneBatch:
     )
 
 
-def _unpack(
+def _section(
     data: memoryview,
     header: BatchHeader,
     config: TopicConfig,
@@ -245,6 +236,8 @@ def _unpack(
     allowance: Allowance | None,
 ) -> Buffer:
     """Return the records of a batch, decompressed."""
+    if header.attributes & batches.CODEC_MASK == Codec.NONE:
+        return data[HEADER_SIZE:]
     allowance = allowance or unlimited()
     if allowance.unpacked_bytes <= 0:
         raise UnpackedTooMuch(

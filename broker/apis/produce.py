@@ -24,7 +24,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.errors import CloseConnection
 from odradek.broker.handlers import Staged
 from odradek.broker.produce.appending import Appended, Appending, must_be_durable
-from odradek.broker.produce.refusals import all_refused, fail_unflushed, not_permitted
+from odradek.broker.produce.outcomes import all_refused, fail_unflushed, not_permitted
 from odradek.broker.security.authorization import AclOperation, ResourceKind
 from odradek.broker.services import Services
 from odradek.broker.transactions.admission import (

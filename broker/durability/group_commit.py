@@ -122,7 +122,6 @@ class GroupCommit:
             thread.close()
 
     def _start(self) -> None:
-        self._is_running = True
         waiters, self._waiters = self._waiters, []
         logs = {log for asked, _ in waiters for log in asked if not log.is_deleted}
         parts = {log: log.unflushed() for log in logs if log.failure is None}
@@ -200,8 +199,8 @@ class GroupCommit:
                 done.set_exception(problem)
             else:
                 done.set_result(None)
-        self._is_running = False
-        if self._waiters:
+        self._is_running = bool(self._waiters)
+        if self._is_running:
             self._start()
 
 

@@ -23,7 +23,13 @@ from odradek.broker.counters.topics import count_refusal
 from odradek.broker.errors import code_of, message_of
 from odradek.broker.metadata.members import NO_LEADER, Brokers
 from odradek.broker.produce.batch_checks import BatchChecks, Verdict
-from odradek.broker.produce.refusals import RefusalServices, explain, not_permitted, refusal
+from odradek.broker.produce.outcomes import (
+    RefusalServices,
+    accepted,
+    explain,
+    not_permitted,
+    refusal,
+)
 from odradek.broker.security.principals import ANONYMOUS
 from odradek.broker.topics.states import RemotePartition
 from odradek.broker.topics.topic import Topic
@@ -36,7 +42,7 @@ from odradek.broker.transactions.admission import (
 )
 from odradek.config.broker import BrokerConfig
 from odradek.dataclass import dataclass
-from odradek.protocol.batches import CODEC_MASK
+from odradek.protocol.batches import CODEC_MASK, LOW_ATTRIBUTES_POSITION
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (
@@ -56,9 +62,8 @@ from odradek.storage.files import Buffer
 from odradek.storage.log import Log
 from odradek.storage.validation import CheckedBatch, read_one
 
-_ZSTD_SINCE = 7
+ZSTD_SINCE = 7
 _ACKS = (-1, 0, 1)
-_ATTRIBUTES = 22  # position of the low byte of a batch's attributes: its codec and kind
 # The one client that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID).
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -256,8 +261,9 @@ class Appending:
         if not records:
             message = f"Produce requests with version {version} must have at least one record"
             return refusal(index, ErrorCode.INVALID_RECORD, f"{message} batch per partition")
-        attributes = records[_ATTRIBUTES] if len(records) > _ATTRIBUTES else 0
-        if version < _ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        at = LOW_ATTRIBUTES_POSITION
+        attributes = records[at] if len(records) > at else 0
+        if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
             message = f"Produce requests with version {version} are not allowed to use ZStandard"
             code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             return refusal(index, code, f"{message} compression")
@@ -276,12 +282,8 @@ class Appending:
 
     def _carry_out(self, log: Log, index: int, checked: CheckedBatch) -> PartitionProduceResponse:
         appended = log.append_checked(checked, now_ms=self._now_ms)
-        response = PartitionProduceResponse(
-            index=index,
-            error_code=0,
-            base_offset=appended.base_offset,
-            log_append_time_ms=appended.log_append_time_ms,
-            log_start_offset=log.log_start_offset,
+        response = accepted(
+            index, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
         )
         self.touched.append((log, response))
         return response

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import struct
 
+from odradek.broker.produce.appending import ZSTD_SINCE
+from odradek.broker.produce.outcomes import accepted
 from odradek.dataclass import dataclass
 from odradek.protocol.batches import HEADER_SIZE
 from odradek.protocol.errors import ProtocolError
@@ -27,14 +29,13 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek.protocol.schema import info_of
 from odradek.protocol.wire import read_uvarint, uvarint
 
 KEY_AT = 8
 """The position of the bytes that are the same in all requests of a shape."""
 _CORRELATION_AT = 4
-_FLEXIBLE_SINCE = 9
-# From this version on, every codec may be used.
-_FIRST_VERSION = 7
+_FLEXIBLE_SINCE = info_of(ProduceRequest).flexible.first
 # The empty tagged sections of the partition, the topic and the request.
 _NO_TAGS = bytes(3)
 # A shape is kept, so that a long client id is not.
@@ -93,10 +94,11 @@ class Shape:
 def end_of(frame: memoryview, header: RequestHeader, request: ProduceRequest) -> int:
     """Return where the shape of a request ends; 0 for a request that is too large to have one.
 
-    A request has a shape if it has one batch of no transaction, and is answered.
+    A request has a shape if it has one batch of no transaction, which may have any codec, and is
+    answered.
     """
     topics, version = request.topic_data, header.api_version
-    if len(topics) != 1 or len(topics[0].partition_data) != 1 or version < _FIRST_VERSION:
+    if len(topics) != 1 or len(topics[0].partition_data) != 1 or version < ZSTD_SINCE:
         return 0
     records = topics[0].partition_data[0].records
     if not records or request.acks not in (1, -1) or request.transactional_id is not None:
@@ -119,13 +121,7 @@ def shape_of(frame: memoryview, header: RequestHeader, request: ProduceRequest) 
     if encode_request(request, version, number, header.client_id)[SIZE.size :] != frame:
         return None
     topic = request.topic_data[0]
-    partition = PartitionProduceResponse(
-        index=topic.partition_data[0].index,
-        error_code=0,
-        base_offset=_BLANK[0],
-        log_append_time_ms=_BLANK[1],
-        log_start_offset=_BLANK[2],
-    )
+    partition = accepted(topic.partition_data[0].index, *_BLANK)
     answer = _encode(version, number, topic.name, topic.topic_id, partition)
     blank = _OFFSETS.pack(*_BLANK)
     if partition.index < 0 or answer.count(blank) != 1:

@@ -16,7 +16,12 @@ from odradek.broker.clock import Clock
 from odradek.broker.counters.topics import count_refusal
 from odradek.broker.durability.group_commit import GroupCommit
 from odradek.broker.produce.appending import must_be_durable
-from odradek.broker.produce.refusals import RefusalServices, explain, fail_unflushed
+from odradek.broker.produce.outcomes import (
+    RefusalServices,
+    accepted,
+    explain,
+    fail_unflushed,
+)
 from odradek.broker.produce.shapes import KEY_AT, Shape, end_of, shape_of
 from odradek.broker.security.composition import Security
 from odradek.broker.topics.registry import Topics
@@ -24,17 +29,16 @@ from odradek.broker.topics.topic import Topic
 from odradek.broker.transactions.admission import TOPIC_IDS_SINCE
 from odradek.config.broker import BrokerConfig
 from odradek.dataclass import dataclass
-from odradek.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT
+from odradek.protocol.batches import CONTROL_BIT, LOW_ATTRIBUTES_POSITION, TRANSACTIONAL_BIT
 from odradek.protocol.encoding import Chunk
 from odradek.protocol.frames import PRODUCE_KEY, RequestHeader
-from odradek.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
+from odradek.protocol.messages.produce import ProduceRequest
 from odradek.storage.allowance import BriefAllowance, TooLaborious
 from odradek.storage.errors import StorageError
 from odradek.storage.log import Log
 
 # The key and the version as one number, which is the version: the key of Produce is 0.
 _HEAD = struct.Struct(">ii")
-_LOW_ATTRIBUTES_AT = 22
 _SPECIAL = CONTROL_BIT | TRANSACTIONAL_BIT
 # Larger frames are served in slices, so that other clients get their turn.
 _FRAME_BYTES_MAX = 128 * 1024
@@ -97,7 +101,7 @@ class ProduceShortcut:
         version, number = _HEAD.unpack_from(frame)
         shape = self._shapes.get((version, bytes(frame[KEY_AT:end])))
         records = None if shape is None else shape.records(frame, end)
-        if shape is None or records is None or records[_LOW_ATTRIBUTES_AT] & _SPECIAL:
+        if shape is None or records is None or records[LOW_ATTRIBUTES_POSITION] & _SPECIAL:
             return None
         services = self._services
         security = services.security
@@ -145,13 +149,7 @@ class ProduceShortcut:
                 return answer
             if not isinstance(error, StorageError):
                 raise error
-            partition = PartitionProduceResponse(
-                index=shape.index,
-                error_code=0,
-                base_offset=offsets[0],
-                log_append_time_ms=offsets[1],
-                log_start_offset=offsets[2],
-            )
+            partition = accepted(shape.index, *offsets)
             fail_unflushed(services.metrics, [(log, partition)])
             return [shape.encode(number, partition)]
 

@@ -29,6 +29,7 @@ from odradek.protocol.batches import (
     HEADER_SIZE,
     LENGTH,
     LOG_OVERHEAD,
+    LOW_ATTRIBUTES_POSITION,
     MAGIC,
     MAGIC_BYTE,
     PRODUCER_EPOCH,
@@ -50,7 +51,6 @@ TOPIC_IDS_SINCE = 13
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
 
-_LOW_ATTRIBUTES = 22  # offset of the low byte of a batch's attributes
 
 # Errors after which a retry helps; producers know them only as NOT_ENOUGH_REPLICAS.
 _UNVERIFIED = frozenset(
@@ -85,7 +85,7 @@ def is_transactional(records: Buffer | None) -> bool:
     """Return whether bytes are a batch that claims to be part of a transaction."""
     if records is None or len(records) < HEADER_SIZE:
         return False
-    if not records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT:
+    if not records[LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
         return False
     header = HEADER.unpack_from(records)
     size_bytes: int = header[LENGTH] + LOG_OVERHEAD

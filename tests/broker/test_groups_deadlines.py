@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.runtime import Runtime
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.leave_group import LeaveGroupRequest
 from tests.broker.live import Client, client, live, on_uvloop
+from tests.differential.group_requests import joining
 
 KEYS = st.sampled_from("abcd")
 OPERATIONS = st.lists(
@@ -91,15 +91,7 @@ async def test_the_loop_turns_once_or_twice_for_each_timer_of_a_group(
 
 
 async def join_and_leave(one: Client) -> ErrorCode:
-    joining = JoinGroupRequest(
-        group_id="a-group",
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    joined = await one.ask(joining, version=3)
+    joined = await one.ask(joining("a-group"), version=3)
     if joined.error_code:
         return ErrorCode(joined.error_code)
     leaving = LeaveGroupRequest(group_id="a-group", member_id=joined.member_id)

@@ -26,6 +26,7 @@ from odradek.storage.errors import DiskFailure
 from odradek.storage.log import Log
 from tests.broker.append_cases import CASES, GOOD, NOW_MS, THREE, TOPICS, Batch
 from tests.broker.append_mutations import mutations
+from tests.broker.group_fakes import ManualClock
 from tests.broker.live import Client, client, create, live, on_uvloop, pass_turns, until
 from tests.broker.test_quotas import quota
 from tests.support.requests import producing
@@ -35,11 +36,6 @@ HUGE_BYTES = 1 << 20
 
 # A topic, a batch, and options of `producing`.
 Asked = tuple[str, bytes, dict[str, Any]]
-
-
-class StoppedClock:
-    def now_ms(self) -> int:
-        return NOW_MS
 
 
 class Pair:
@@ -108,7 +104,7 @@ def content(log: Log) -> list[bytes]:
 async def pair(path: Path, values: dict[str, str] | None = None) -> AsyncIterator[Pair]:
     """Start both brokers, and connect to them."""
     take, serve = ShortWay.take, ProduceShortcut.serve
-    clock = StoppedClock()
+    clock = ManualClock(NOW_MS)
     async with (
         live(path / "short", values, clock=clock) as short,
         live(path / "long", values, clock=clock) as long,

@@ -1,4 +1,4 @@
-"""The responses of batches that were refused, with Kafka's codes and fields."""
+"""The responses of batches, accepted or refused, with Kafka's codes and fields."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ class RefusalServices(Protocol):
 
     disks: Disks
     metrics: Metrics
+
+
+def accepted(
+    index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+) -> PartitionProduceResponse:
+    """Return the response for a partition whose batch was appended."""
+    return PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+
 
 def explain(
     services: RefusalServices, log: Log, index: int, error: StorageError
