@@ -170,9 +170,14 @@ class ReadableLog:
                 f"[{self.log_start_offset}, {self.log_end_offset}]"
             )
         end = self.last_stable_offset if is_committed else self.high_watermark
+        segments = self.segments
+        rest = segments[-1].rest_from(offset) if end == self.log_end_offset else None
+        if not may_wait and (rest is not None or offset == self.log_end_offset):
+            segments[-1].note_end()  # on the event loop, which appends
         if offset >= end:
             return None
-        segments = self.segments
+        if rest is not None and rest.size <= size_max:
+            return rest
         for at in range(segment_index(segments, offset), len(segments)):
             segment = segments[at]
             try:

@@ -33,6 +33,8 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 NAME_DIGITS = 20
 NO_TIMESTAMP = -1
 _REWRITTEN_BYTES = 4 << 20
+# The number of ends that are remembered for readers.
+_ENDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Segment:
         self._first_timestamp: int | None = None
         # The position of each damage that was found, and where the log continues after it.
         self._behind_damage: dict[int, int] = {}
+        # Ends at which readers were lately: the position of the batch that follows, by its offset.
+        self._ends: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"Segment({self.directory.name} base={self.base_offset} size={self.size_bytes})"
@@ -286,6 +290,25 @@ class Segment:
             except CorruptFile as damage:
                 places = self._walk_behind(damage, position, offset)
 
+    def note_end(self) -> None:
+        """Remember where the batches end now: a reader is here, and will go on from here.
+
+        Call it in the thread that appends.
+        """
+        ends, offset = self._ends, self._next_offset
+        if offset is not None and offset not in ends:
+            if len(ends) >= _ENDS_MAX:
+                del ends[next(iter(ends))]
+            ends[offset] = self._batches.size_bytes
+
+    def rest_from(self, offset: int) -> Slice | None:
+        """Return all batches that follow an end which was noted; None for another offset."""
+        position = self._ends.get(offset)
+        if position is None:
+            return None
+        size = self._batches.size_bytes - position
+        return Slice(self.log.hold(), position, size, self.base_offset)
+
     def _walk_behind(self, damage: CorruptFile, before: int, offset: int) -> Iterator[Place]:
         """Walk the batches after the damage; raises it when the offset lies in the damaged part.
 
@@ -359,6 +382,7 @@ class Segment:
             self.log.truncate(end)
             self._batches.size_bytes = end
         self._next_offset, self._first_timestamp = next_offset, None
+        self._ends.clear()
         self._lookup.write()
 
     def write_again(self, offset: int) -> None:

@@ -166,6 +166,11 @@ class TransactionIndex:
                 return found, True
         return found, False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the segment has no marker of an aborted transaction. Raises CorruptFile."""
+        return not self.load()
+
     def append(self, transaction: AbortedTransaction) -> None:
         """Add a transaction; when the write fails nothing has changed."""
         data = self.load()

@@ -241,15 +241,17 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     def recount() -> int:
         return _missing_while_delayed(fetch, _plan_again(fetch, before))
 
-    is_committed, size_min = fetch.reading.is_committed, fetch.reading.size_min
+    is_committed = fetch.reading.is_committed
     partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
+    counts_less = may_count_less(partitions.values(), fetch.reading.size_min)
     delayed = purgatory.park(
         logs,
         missing,
         fetch.request.max_wait_ms,
         wake,
-        recount if is_committed or may_count_less(partitions.values(), size_min) else None,
+        recount if is_committed or counts_less else None,
         is_committed=is_committed,
+        is_exact=not counts_less,
     )
     fetch.wake = wake
     if fetch.is_hurried:  # already, before it was parked

@@ -24,8 +24,15 @@ class DelayedFetch:
     """A parked fetch; the purgatory owns it."""
 
     __slots__ = (
-        "deadline", "finish", "is_committed", "is_over", "logs", "missing_bytes", "recount",
-    )  # fmt: skip
+        "deadline",
+        "finish",
+        "is_committed",
+        "is_exact",
+        "is_over",
+        "logs",
+        "missing_bytes",
+        "recount",
+    )
 
     def __init__(
         self,
@@ -33,15 +40,17 @@ class DelayedFetch:
         missing_bytes: int,
         finish: Callable[[], None],
         recount: Callable[[], int] | None,
+        *,
         is_committed: bool,
-    ):
+        is_exact: bool,
+    ) -> None:
         # A set, since a request may name a partition twice.
         self.logs = frozenset(logs)
         self.missing_bytes = missing_bytes
         self.finish = finish
-        # Counts the missing bytes again, for fetches to which appends may count for less.
+        # Counts the missing bytes again, where appends may count for less, or did not count.
         self.recount = recount
-        self.is_committed = is_committed
+        self.is_committed, self.is_exact = is_committed, is_exact
         self.is_over = False  # the wait ends however many bytes are missing
         # None once the fetch is woken or cancelled.
         self.deadline: asyncio.TimerHandle | None = None
@@ -67,13 +76,17 @@ class Purgatory:
         recount: Callable[[], int] | None = None,
         *,
         is_committed: bool = False,
+        is_exact: bool = False,
     ) -> DelayedFetch:
         """Call `finish` once the logs have grown by `missing_bytes`, or `wait_ms` have passed.
 
         With `recount` the missing bytes are counted again before that. With `is_committed` only
-        stable records count.
+        stable records count. `is_exact` says that appends count for all of their bytes: then they
+        are counted again only after some that were not stable.
         """
-        fetch = DelayedFetch(logs, missing_bytes, finish, recount, is_committed)
+        fetch = DelayedFetch(
+            logs, missing_bytes, finish, recount, is_committed=is_committed, is_exact=is_exact
+        )
         for log in fetch.logs:
             self._delayed.setdefault(log, set()).add(fetch)
         fetch.deadline = self._loop.call_later(wait_ms / 1000, self._wake, fetch)
@@ -90,6 +103,7 @@ class Purgatory:
             return
         for fetch in delayed:
             if fetch.is_committed and log.last_stable_offset < log.high_watermark:
+                fetch.is_exact = False
                 continue
             fetch.missing_bytes -= size_bytes
             if fetch.missing_bytes <= 0:
@@ -103,6 +117,7 @@ class Purgatory:
         """Count again for the read_committed fetches of a log in which a transaction has ended."""
         for fetch in self._delayed.get(log, ()):
             if fetch.is_committed:
+                fetch.is_exact = False
                 self._schedule(fetch)
 
     def rolled(self, log: Log) -> None:
@@ -147,7 +162,8 @@ class Purgatory:
     def _wake_ready(self) -> None:
         ready, self._ready = self._ready, []
         for fetch in ready:
-            if fetch.recount is not None and fetch.deadline is not None and not fetch.is_over:
+            must_count = not (fetch.is_exact or fetch.is_over or fetch.deadline is None)
+            if must_count and fetch.recount is not None:
                 fetch.missing_bytes = fetch.recount()
                 if fetch.missing_bytes > 0:
                     continue

@@ -27,8 +27,9 @@ def find_divergence(log: Log, request: FetchPartition) -> EpochEndOffset:
 
 def find_aborted(log: Log, offset: int, found: Slice | None) -> list[AbortedTransaction]:
     """Return the aborted transactions among the batches of a slice (KIP-98)."""
-    if found is None:
-        return []
+    active = log.active
+    if found is None or (found.base_offset == active.base_offset and active.transactions.is_empty):
+        return []  # as nearly always
     return [
         AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
         for one in aborted_within(log.segments, offset, found, log.high_watermark)

@@ -80,6 +80,30 @@ async def test_unstable_bytes_do_not_count_for_read_committed() -> None:
     assert len(purgatory) == 0
 
 
+async def test_bytes_are_counted_again_only_after_some_that_were_not_stable() -> None:
+    purgatory = Purgatory(asyncio.get_running_loop())
+    facts = StableUpTo(5, 5)
+    log = cast("Log", facts)
+    counts: list[int] = []
+
+    def recount() -> int:
+        counts.append(1)
+        return 0
+
+    for has_unstable in (False, True):
+        finished = Finished()
+        purgatory.park([log], 10, NEVER_MS, finished, recount, is_committed=True, is_exact=True)
+        if has_unstable:
+            facts.high_watermark = 7
+            purgatory.appended(log, 10)
+            facts.last_stable_offset = 7
+            purgatory.stable(log)
+        else:
+            purgatory.appended(log, 10)
+        await turn()
+        assert (finished.count, len(counts)) == (1, int(has_unstable))
+
+
 async def test_time_finishes_it_with_what_there_is() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     woken = asyncio.Event()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol import records as records_by_kernel
-from odradek.protocol.batches import HEADER_SIZE
+from odradek.protocol.batches import HEADER_SIZE, iterate_batches
 from odradek.protocol.compression import Codec
 from odradek.protocol.records_plain import first_at_or_after_plain
 from odradek.storage import reading
@@ -22,7 +22,7 @@ from odradek.storage.errors import CorruptFile, OffsetOutOfRange
 from odradek.storage.index import OffsetIndex
 from odradek.storage.reading import TimestampedOffset, first_at_or_after
 from odradek.storage.real_files import RealFileSystem
-from odradek.storage.segment import INDEX
+from odradek.storage.segment import INDEX, Segment, Slice
 from tests.simulation.crashfs import CrashFileSystem
 from tests.storage.partition import SMALL, Partition, clean, read_all
 
@@ -74,6 +74,63 @@ def test_nothing_is_read_at_the_end_or_below_a_size_that_must_hold() -> None:
     found = log.read(0, len(first.data), at_least_one=False)
     assert found is not None
     assert found.size == len(first.data)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3)),
+        st.tuples(st.just("read"), st.integers(0, 11), st.sampled_from([1, 300, 1 << 20])),
+        st.tuples(st.just("begin"), st.integers(0, 11), st.integers(0, 100)),
+        st.tuples(st.just("roll")),
+        st.tuples(st.just("delete")),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=steps)
+def test_readers_that_follow_a_log_find_the_same_as_others(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    partition = filled(3)
+    log, places = partition.log, [0] * 12  # more readers than a segment remembers
+    for kind, *values in steps:
+        match kind:
+            case "append":
+                partition.append([(b"k", b"v")] * values[0])
+            case "roll":
+                log.roll(partition.clock.now_ms())
+            case "delete":
+                log.delete_segments(1, partition.clock.now_ms())
+            case "begin":
+                places[values[0]] = min(values[1], log.log_end_offset)
+            case "read":
+                reader, size_max = values
+                offset = max(places[reader], log.log_start_offset)
+                found = log.read(offset, size_max, at_least_one=True, may_wait=False)
+                with mock.patch.object(Segment, "rest_from", return_value=None):
+                    plain = log.read(offset, size_max, at_least_one=True)
+                assert (found and range_of(found)) == (plain and range_of(plain))
+                for _, batch in iterate_batches(found.read() if found else b""):
+                    offset = batch.last_offset + 1
+                places[reader] = offset
+
+
+def range_of(found: Slice) -> tuple[int, int, int]:
+    return found.base_offset, found.position, found.size
+
+
+def test_a_reader_at_the_end_gets_the_next_batches_without_a_search() -> None:
+    partition = filled()
+    log = partition.log
+    size_max = 1 << 20
+    end = log.log_end_offset
+    assert log.read(end, size_max, at_least_one=True, may_wait=False) is None
+    for _ in range(3):
+        partition.append([(b"k", b"v")])
+        with mock.patch.object(Segment, "locate", side_effect=AssertionError):
+            found = log.read(end, size_max, at_least_one=True, may_wait=False)
+        assert found is not None
+        assert found.read() == partition.batches()[-1].data
+        end = log.log_end_offset
 
 
 def test_reads_outside_are_refused() -> None:
