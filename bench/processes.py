@@ -198,7 +198,8 @@ class KafkaProcess:
             else:
                 self._format(properties)
         own = shlex.split(os.environ.get("KAFKA_OPTS", ""))
-        flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=WARN", "-Dcleaner.level=INFO"]
+        # INFO is the default level of both brokers.
+        flags = [*_KAFKA_FLAGS, *own, *self.flags, "-Droot.level=INFO", "-Dcleaner.level=INFO"]
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
                 [*java(flags), "kafka.Kafka", str(properties)], stdout=output, stderr=output

@@ -274,5 +274,6 @@ GROUPS = Question(
     [Figure("joined and left", "1/s")],
     _ask_groups,
     {"group.initial.rebalance.delay.ms": "0"},
-    note=f"{_SMALL_REQUESTS} A join or leave is answered once it is on the disk.",
+    note=f"{_SMALL_REQUESTS} No answer waits for the disk, and both write some lines of each join "
+    "to their logs.",
 )
