@@ -166,15 +166,17 @@ class Handovers:
 
     async def _run(self) -> None:
         count = 0
-        while due := self._due():
-            here = {log: one for log, one in due.items() if self._is_at_hand(log, one)}
-            (first, *_) = _chunks(list((here or due).items()))
-            changed = await self._hand_over(dict(first))
-            count += changed
-            if not changed:
-                await asyncio.sleep(_RETRY_S)
-        logger.info("handed over partitions=%d", count)
-        self._task = None
+        try:
+            while due := self._due():
+                here = {log: one for log, one in due.items() if self._is_at_hand(log, one)}
+                (first, *_) = _chunks(list((here or due).items()))
+                changed = await self._hand_over(dict(first))
+                count += changed
+                if not changed:
+                    await asyncio.sleep(_RETRY_S)
+            logger.info("handed over partitions=%d", count)
+        finally:  # after a bug, the next `look` tries again
+            self._task = None
 
     async def _hand_over(self, given: Mapping[Log, int]) -> int:
         """Hand over some logs; return the number of those that have changed hands."""

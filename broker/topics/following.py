@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from odradek.broker.errors import MetadataError
 from odradek.broker.metadata.members import Leader
 from odradek.broker.metadata.store import Resource, ResourceType, TopicRecord
 from odradek.broker.topics.live import LiveTopics
@@ -31,6 +32,8 @@ _TOPICS_A_TURN = 16
 # Thousands of shared logs take seconds to open: some are served while others are opened. Each
 # portion reads the WAL, so there are few.
 _OPENED_AT_ONCE, _PORTIONS_MAX = 1_000, 8
+# The pause between two tries to ask a catalog that is away.
+_RETRY_S = 0.5
 
 
 class FollowingTopics(LiveTopics):
@@ -83,14 +86,21 @@ class FollowingTopics(LiveTopics):
         self._leaders_changed(topic)
 
     async def restore(self) -> None:
-        """Lead again the partitions that this broker has given up, and that it still leads."""
+        """Lead again the partitions that this broker has given up, and that it still leads.
+
+        It waits for a catalog that is away: nothing else would open them. `resign` ends the wait.
+        """
         self._has_resigned = False
         topics = sorted(self, key=lambda one: one.name not in INTERNAL)
         for some in _portions([one.record for one in topics], self._led_count):
             await self._open_shared({one: self._by_id[one.topic_id].config for one in some})
-            await self._restore(some)
-            if self._has_resigned:
-                return
+            while not self._has_resigned:
+                try:
+                    await self._restore(some)
+                    break
+                except MetadataError as error:
+                    logger.warning("wait for the catalog: %s", error)
+                    await asyncio.sleep(_RETRY_S)
 
     async def _restore(self, records: Sequence[TopicRecord]) -> None:
         for record in records:
@@ -132,8 +142,9 @@ class FollowingTopics(LiveTopics):
         self._note({key: replace(self._leader(key), epoch=one) for key, one in epochs.items()})
 
     def note_targets(self, targets: Mapping[tuple[bytes, int], int]) -> None:
-        """Note that the store has these targets now."""
-        self._note({key: self._leader(key).with_target(one) for key, one in targets.items()})
+        """Note that the store has these targets now, for the topics that are still there."""
+        known = {key: one for key, one in targets.items() if key[0] in self._by_id}
+        self._note({key: self._leader(key).with_target(one) for key, one in known.items()})
 
     def _leader(self, key: tuple[bytes, int]) -> Leader:
         topic_id, number = key

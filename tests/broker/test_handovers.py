@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,11 @@ from odradek.broker.clock import SystemClock
 from odradek.broker.composition import Broker
 from odradek.broker.metadata.members import NO_LEADER
 from odradek.broker.metadata.store import TopicRecord
-from odradek.broker.topics.states import Partition, RemotePartition
+from odradek.broker.topics.states import Partition, RemotePartition, Wanted
 from odradek.broker.workers.host import Host
 from odradek.broker.workers.role import Role
 from odradek.config.resolution import Layer, Source
+from odradek.storage.checkpoints import LeftLog
 from odradek.storage.errors import DiskFailure
 from odradek.storage.log import Log
 from odradek.storage.real_files import RealFileSystem
@@ -79,6 +80,12 @@ def partition(broker: Broker) -> Partition:
     topic = broker.topics.get("t")
     assert topic is not None
     return topic.partitions[0]
+
+
+def key_of(broker: Broker) -> tuple[bytes, int]:
+    topic = broker.topics.get("t")
+    assert topic is not None
+    return topic.topic_id, 0
 
 
 def led_later(record: TopicRecord, broker: Broker) -> TopicRecord:
@@ -153,6 +160,72 @@ async def test_a_broker_follows_the_leader_of_a_log_that_it_was_about_to_hand_ov
         change = old.changes.run(lambda: old.topics.follow({topic.topic_id: record}, {}))
         await asyncio.gather(change, old.handovers._hand_over({log: new.node_id}))
         assert partition(old) == RemotePartition("t", 0, record.leaders[0])
+
+
+@on_uvloop
+async def test_a_partition_that_was_not_handed_over_is_served_once_the_catalog_answers(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
+        await create(brokers[0], "t", 1)
+        await known_everywhere(brokers, "t")
+        old = leader_of(brokers)
+        assert old is not None and old.handovers is not None
+        new = next(one for one in brokers if one is not old)
+        log, key = partition(old), key_of(old)
+        failures = [CatalogAway("away on purpose")] * 3
+
+        async def left_logs(_: object) -> dict[tuple[bytes, int], LeftLog]:
+            if failures:
+                raise failures.pop()
+            return {}
+
+        async def open_logs(wanted: Sequence[Wanted]) -> Sequence[Partition]:
+            return [] if failures else await really_open(wanted)
+
+        old.topics.left_logs = left_logs  # as on a host with workers
+        store: Any = old.store
+        partitions: Any = old.partitions
+        really_open, partitions.open = partitions.open, open_logs
+        really = store.change_partitions
+        store.change_partitions = refuse(really)
+        await old.handovers.assign({key: new.node_id})
+        await until(lambda: isinstance(partition(old), Log) and partition(old) is not log)
+        assert not failures
+        store.change_partitions = really
+        await until(lambda: new.topics.leads(*key))
+
+
+@on_uvloop
+async def test_handovers_go_on_after_a_bug(tmp_path: Path, catalog_url: str) -> None:
+    async with two_workers(tmp_path, catalog_url) as (first, second):
+        topic = await create(first, "t", 1)
+        await until(lambda: second.topics.get("t") is not None)
+        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        handovers: Any = old.handovers
+        really, tries = handovers._hand_over, 0
+
+        async def fail_once(given: object) -> int:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise RuntimeError("a bug on purpose")
+            return int(await really(given))
+
+        handovers._hand_over = fail_once
+        await handovers.assign({key_of(old): new.node_id})
+        await until(lambda: tries == 1)
+        handovers.look()
+        await until(lambda: new.topics.leads(topic.topic_id, 0))
+
+
+@on_uvloop
+async def test_a_target_for_a_topic_that_is_gone_is_ignored(
+    tmp_path: Path, catalog_url: str
+) -> None:
+    async with two_workers(tmp_path, catalog_url) as (first, second):
+        assert first.handovers is not None
+        await first.handovers.assign({(bytes(range(16)), 0): second.node_id})
 
 
 @on_uvloop
