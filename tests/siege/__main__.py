@@ -1,4 +1,4 @@
-"""Besieges a cluster of real processes, and checks all that its clients saw.
+"""Besieges a cluster of real processes, and checks all that its clients saw, and its logs for bugs.
 
     python -m tests.siege [--minutes 10] [--seed N] [--brokers 3] [--keep FOLDER] [--report FILE]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import OdradekProcess, free_port, wait_until_answering
+from bench.processes import ROOT, OdradekProcess, free_port, wait_until_answering
 from tests.broker.workers import pids_of_workers
 from tests.siege.disks import Disk
 from tests.siege.proxies import Way, Ways
@@ -33,6 +33,8 @@ _PAGE_S = 5.0
 _DISK_FAILURES = re.compile(r"^odradek_disk_failures_total\{.*\} (\S+)$", re.MULTILINE)
 # Lines of the log that say why a process has ended.
 _FOR_A_PERSON = "odradek: "
+# Of tasks, of requests and of asyncio.
+_BUGS = ("ended by a bug", "failed to serve request", "never retrieved")
 SETTINGS = {
     "odradek.storage": "object",
     "odradek.object.store.timeout.ms": "5000",
@@ -87,7 +89,8 @@ class Broker(OdradekProcess):
     def __init__(self, folder: Path, node_id: int, workers: int, ways: Ways, root: Path) -> None:
         self.node_id, self.workers = node_id, workers
         self.disk: Disk | None = None
-        self._started_at = 0  # a position in the log file
+        # Positions in the log file, the second one since it runs the present code.
+        self._started_at, self._renewed_at = 0, -1
         self.clock_file = folder / f"clock-{node_id}"
         super().__init__(
             folder / f"broker-{node_id}",
@@ -161,6 +164,8 @@ class Broker(OdradekProcess):
     def start(self) -> float:
         """Start it, and wait until all its workers answer. Raises RuntimeError if it ends."""
         self._started_at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        if self.root == ROOT and self._renewed_at < 0:
+            self._renewed_at = self._started_at
         seconds = super().start()
         assert self.process is not None
         for door in self.doors[1:]:
@@ -196,10 +201,18 @@ class Broker(OdradekProcess):
 
     def reason(self) -> str:
         """Return why it has ended: the lines for a person since its start, or the last one."""
-        with self.log_file.open("rb") as file:
-            file.seek(self._started_at)
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = self._lines(self._started_at)
         return "; ".join([one for one in lines if one.startswith(_FOR_A_PERSON)] or lines[-1:])
+
+    def bugs(self) -> list[str]:
+        """Return the lines of its log about errors that nothing in the present code expects."""
+        lines = self._lines(self._renewed_at) if self._renewed_at >= 0 else []
+        return [line for line in lines if any(one in line for one in _BUGS)]
+
+    def _lines(self, position: int) -> list[str]:
+        with self.log_file.open("rb") as file:
+            file.seek(position)
+            return file.read().decode(errors="replace").splitlines()
 
     def disk_failures(self) -> int:
         """Return how many operations its disk has refused, 0 if it does not say."""

@@ -73,6 +73,9 @@ class Siege:
             cleanings.kill()
         self._end_transactions()
         self._read_all()
+        for broker in self._stage.brokers:
+            for line in broker.bugs():
+                self._note(f"bug: {line}")
         self._recorder.close()
         history = read_recordings(sorted(self._folder.glob("*.jsonl")))
         return Report(history, check(history), self._crew.hung)
