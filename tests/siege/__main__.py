@@ -1,4 +1,4 @@
-"""Besieges a cluster of real processes, and checks all that its clients saw, and its logs for bugs.
+"""Besieges a cluster of processes, checks all that its clients saw, and looks for bugs in logs.
 
     python -m tests.siege [--minutes 10] [--seed N] [--brokers 3] [--keep FOLDER] [--report FILE]
 
