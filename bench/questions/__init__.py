@@ -9,8 +9,9 @@ from bench.questions.alike import IN_MEMORY, ON_DISK
 from bench.questions.cleaning import CLEANING, CLEANING_LATENCY
 from bench.questions.consume import CONSUME, CONSUME_TLS
 from bench.questions.cost import CPU, RECOVERY, START
+from bench.questions.groups import GROUPS
 from bench.questions.latency import END_TO_END, MIXED, ROUND_TRIPS
-from bench.questions.many import CONNECTIONS, DURABLE, GROUPS, LOOKUPS, PARTITIONS
+from bench.questions.many import CONNECTIONS, DURABLE, LOOKUPS, PARTITIONS
 from bench.questions.produce import PRODUCE
 from bench.questions.workers import WORKERS
 

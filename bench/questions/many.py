@@ -1,4 +1,4 @@
-"""What do large numbers cost? Connections, partitions, groups, lookups."""
+"""What do large numbers cost? Connections, partitions, lookups."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import resident_bytes, wait_for
 from odradek.broker.process.limits import raise_open_files_limit
 from odradek.protocol.frames import encode_request
-from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,17 +25,17 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 _IDLE, _BUSY, _RATE_PER_S = 1_000, 200, 3_000
-_SECONDS = 6.0
+SECONDS = 6.0
 _PARTITIONS = 2_000
 _PER_TOPIC = 50
 CLIENTS = 10
 _RECORDS = 1_000_000
 # The sizes of the records that clients of acknowledged() send.
 ACKNOWLEDGED_BYTES = {"100 B": 100, "20 kB": 20_000}
-_SMALL_REQUESTS = (
-    "A small request costs Odradek 35 to 90 µs of one core, one that is answered again 15 to 35; "
+SMALL_REQUESTS = (
+    "A small request costs Odradek 28 to 90 µs of one core, one that is answered again 14 to 35; "
     "Kafka's compiled code takes less, and all cores. A server on the same event loop that only "
-    "cuts frames and appends them to a file takes 8 to 15 µs (`python -m bench.bound`): the rest "
+    "cuts frames and appends them to a file takes 9 to 15 µs (`python -m bench.bound`): the rest "
     "is Python's."
 )
 
@@ -52,7 +50,7 @@ def _ask_connections(broker: Broker, scale: float) -> Values:
         idle=max(int(_IDLE * scale), 10),
         busy=max(int(_BUSY * scale), 2),
         rate=max(_RATE_PER_S * scale, 100),
-        seconds=max(_SECONDS * scale, 1.0),
+        seconds=max(SECONDS * scale, 1.0),
         partitions=10,
     )
     figures = uvloop.run(measure(broker, options))
@@ -89,7 +87,7 @@ def _ask_partitions(broker: Broker, scale: float) -> Values:
 
 def _ask_lookups(broker: Broker, scale: float) -> Values:
     make_lookup_topics(broker)
-    seconds = max(_SECONDS * scale, 0.5)
+    seconds = max(SECONDS * scale, 0.5)
     return {
         title: _rate_of(broker, seconds, [request] * CLIENTS)
         for title, request in looked_up().items()
@@ -140,44 +138,13 @@ def acknowledged(
     Each client has a partition of its own, of a new topic with the settings of `config`.
     """
     create_topic(broker, TOPIC, CLIENTS, config)
-    seconds = max(_SECONDS * scale, 0.5)
+    seconds = max(SECONDS * scale, 0.5)
     return {
         title: _rate_of(
             broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
         )
         for title, size_bytes in ACKNOWLEDGED_BYTES.items()
     }
-
-
-def _ask_groups(broker: Broker, scale: float) -> Values:
-    """Let each client create a group with one member and leave it, again and again."""
-    seconds = max(_SECONDS * scale, 0.5)
-    return {"joined and left": rate([broker.port] * CLIENTS, seconds, join_and_leave)}
-
-
-async def join_and_leave(client: Client, number: int) -> None:
-    """Join a group of one's own as its only member, and leave it."""
-    await client.ask(_join(f"group-{number}", f"member-{number}"))
-    await client.ask(_leave(f"group-{number}", f"member-{number}"))
-
-
-def _join(group_id: str, instance_id: str) -> bytes:
-    request = JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id="",
-        group_instance_id=instance_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    return encode_request(request, 5, 1, "bench")
-
-
-def _leave(group_id: str, instance_id: str) -> bytes:
-    members = [MemberIdentity(member_id="", group_instance_id=instance_id)]
-    request = LeaveGroupRequest(group_id=group_id, members=members)
-    return encode_request(request, 4, 1, "bench")
 
 
 def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
@@ -227,7 +194,7 @@ CONNECTIONS = Question(
         Figure("round trips as fast as they go", "1/s"),
     ],
     _ask_connections,
-    note=_SMALL_REQUESTS,
+    note=SMALL_REQUESTS,
 )
 
 PARTITIONS = Question(
@@ -253,7 +220,7 @@ LOOKUPS = Question(
         Figure("ListOffsets", "1/s"),
     ],
     _ask_lookups,
-    note=f"{_SMALL_REQUESTS} Answers are sent again until something of them changes.",
+    note=f"{SMALL_REQUESTS} Answers are sent again until something of them changes.",
 )
 
 DURABLE = Question(
@@ -264,16 +231,6 @@ DURABLE = Question(
     note="Odradek answers once the record is on the disk, Kafka once it is in memory: the figures "
     "show the cost. Records that arrive together are synced together, up to four files at a time. "
     "A server on the same event loop that only appends to one file, and syncs it once for all "
-    "that came meanwhile, answers 11,800 a second with 100 B, and 4,000 with 20 kB "
-    "(`python -m bench.bound`).",
-)
-
-GROUPS = Question(
-    "groups",
-    f"{CLIENTS} connections, each a group of one member that joins and leaves again and again",
-    [Figure("joined and left", "1/s")],
-    _ask_groups,
-    {"group.initial.rebalance.delay.ms": "0"},
-    note=f"{_SMALL_REQUESTS} No answer waits for the disk, and both write some lines of each join "
-    "to their logs.",
+    "that came meanwhile, answers 11,800 to 18,300 a second with 100 B, and 4,000 to 5,700 with "
+    "20 kB (`python -m bench.bound`).",
 )

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
-import uvloop
-from confluent_kafka.admin import AdminClient
-
-from bench.clients import Load, create_topic, produce_warm
-from bench.connections import TOPIC, connect_to, produce_request
+from bench.clients import Load, create_topic, leader_ports, produce_warm
+from bench.connections import TOPIC, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import OdradekProcess, free_port
-from bench.questions.many import join_and_leave, rate
-from odradek.broker.orders.java import partition_for
+from bench.questions.groups import joined_and_left
+from bench.questions.many import CLIENTS, rate
 from odradek.protocol.frames import encode_request
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -23,12 +17,10 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 _WORKERS = 2
-_BUSY, _CLIENTS, _GROUPS = 200, 10, 10
+_BUSY = 200
 _PARTITIONS = 20
 _SECONDS = 6.0
-_LOOK_S = 0.05
 _RECORDS = 3_000_000
-_COORDINATORS = "__consumer_offsets"
 
 
 def workers(count: int) -> dict[str, str]:
@@ -45,18 +37,6 @@ def _let_it_have_workers(broker: Broker) -> None:
         broker.settings = {**workers(_WORKERS), **broker.settings}
 
 
-def leader_ports(broker: Broker, topic: str) -> dict[int, int]:
-    """Return the port of each partition's leader."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    while True:
-        metadata = admin.list_topics(topic, timeout=60)
-        partitions = metadata.topics[topic].partitions.values()
-        if partitions and all(one.leader >= 0 for one in partitions):
-            break
-        time.sleep(_LOOK_S)
-    return {one.id: metadata.brokers[one.leader].port for one in partitions}
-
-
 def _ask(broker: Broker, scale: float) -> Values:
     seconds = max(_SECONDS * scale, 0.5)
     create_topic(broker, TOPIC, _PARTITIONS)
@@ -66,7 +46,7 @@ def _ask(broker: Broker, scale: float) -> Values:
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     looked_up = encode_request(metadata, 9, 1, "bench")
     listed = {port: _list_offsets(ports, port) for port in ports.values()}
-    few = leaders[:_CLIENTS]
+    few = leaders[:CLIENTS]
 
     return {
         "round trips as fast as they go": rate(
@@ -74,7 +54,7 @@ def _ask(broker: Broker, scale: float) -> Values:
         ),
         "Metadata of one topic": rate(few, seconds, lambda client, _: client.ask(looked_up)),
         "ListOffsets": rate(few, seconds, lambda client, at: client.ask(listed[few[at]])),
-        "joined and left": rate(_coordinators(broker), seconds, join_and_leave),
+        "joined and left": joined_and_left(broker, seconds),
         "one producer": produce_warm(broker, TOPIC, Load(max(int(_RECORDS * scale), 1_000))),
     }
 
@@ -87,23 +67,10 @@ def _list_offsets(ports: dict[int, int], port: int) -> bytes:
     return encode_request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7, 1, "bench")
 
 
-def _coordinators(broker: Broker) -> list[int]:
-    """Return the port of the coordinator of each group."""
-
-    async def find() -> None:
-        (client,) = await connect_to([broker.port])
-        await client.ask(encode_request(FindCoordinatorRequest(key="group-0"), 3, 1, "bench"))
-        client.transport.abort()
-
-    uvloop.run(find())  # the first one creates the topic
-    ports = leader_ports(broker, _COORDINATORS)
-    return [ports[partition_for(f"group-{at}", len(ports))] for at in range(_GROUPS)]
-
-
 WORKERS = Question(
     "workers",
     f"{_WORKERS} workers: {_BUSY} connections that send records of 100 B with acks=1, "
-    f"{_CLIENTS} that look up, {_GROUPS} groups of one member",
+    f"{CLIENTS} that look up, {CLIENTS} groups of one member",
     [
         Figure("round trips as fast as they go", "1/s"),
         Figure("Metadata of one topic", "1/s"),
