@@ -152,8 +152,8 @@ CONSUME = Question(
     _ask,
     note="The clients do most of the work. A server that gives the answers of a broker again from "
     "memory, without a look at the requests, gives a Java consumer 1.04 times as many records of "
-    "1 kB a second as Odradek, which gives it 1.10 times as many as Kafka "
-    "(`python -m bench.reader_bound`, with warm clients and brokers): no broker could be at 1.2.",
+    "1 kB a second as Odradek, which gave it 1.10 times as many as Kafka there "
+    "(`python -m bench.reader_bound`, with warm clients and brokers).",
 )
 
 CONSUME_TLS = Question(
