@@ -26,7 +26,6 @@ _PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILIN
 # the sooner that happens.
 _QUEUE_BACKOFF_MS = 5
 _CONSUME_BATCH = 10_000
-_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,6 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
     admin.create_topics([wanted])[topic].result(60)
-
-
-def leader_ports(broker: Broker, topic: str) -> dict[int, int]:
-    """Return the port of each partition's leader."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    while True:
-        metadata = admin.list_topics(topic, timeout=60)
-        partitions = metadata.topics[topic].partitions.values()
-        if partitions and all(one.leader >= 0 for one in partitions):
-            break
-        time.sleep(_LOOK_S)
-    return {one.id: metadata.brokers[one.leader].port for one in partitions}
 
 
 def send(

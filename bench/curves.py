@@ -24,12 +24,12 @@ from confluent_kafka import Producer
 from bench.cleaner_brokers import clean_stages
 from bench.cleaner_load import Load as Log
 from bench.cleaner_load import write_log
-from bench.clients import Load, consume, create_topic, leader_ports, librdkafka_consume, produce
+from bench.clients import Load, consume, create_topic, librdkafka_consume, produce
 from bench.connections import TOPIC, Client, connect, keep_pace, produce_request
 from bench.pairs import make, quantile
 from bench.processes import ROOT, OdradekProcess, lacks_kafka, resident_bytes
 from bench.questions.many import WITH_WARM_UP, rate
-from bench.questions.workers import workers
+from bench.questions.workers import leader_ports, workers
 from bench.results import keep
 from bench.watch import cpu_of, cpu_s, wait_until_idle
 from odradek.broker.process.limits import raise_open_files_limit

@@ -171,7 +171,9 @@ class ReadableLog:
             )
         end = self.last_stable_offset if is_committed else self.high_watermark
         segments = self.segments
-        rest = segments[-1].rest_from(offset) if end == self.log_end_offset else None
+        rest = None
+        if offset < end == self.log_end_offset:
+            rest = segments[-1].rest_from(offset)
         if not may_wait and (rest is not None or offset == self.log_end_offset):
             segments[-1].note_end()  # on the event loop, which appends
         if offset >= end:

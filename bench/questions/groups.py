@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import uvloop
-
 from bench.asking import Connection
-from bench.clients import leader_ports
-from bench.connections import Client, connect_to
+from bench.connections import Client
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import wait_for
 from bench.questions.many import CLIENTS, SECONDS, SMALL_REQUESTS, rate
-from odradek.broker.orders.java import partition_for
 from odradek.protocol.frames import encode_request
-from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from odradek.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -24,18 +23,19 @@ from odradek.protocol.messages.leave_group import (
     MemberIdentity,
 )
 
-_COORDINATORS = "__consumer_offsets"
-_JOIN_VERSION, _LEAVE_VERSION = 5, 4
+_FIND_VERSION, _JOIN_VERSION, _LEAVE_VERSION = 3, 5, 4
 
 
 def joined_and_left(broker: Broker, seconds: float) -> float:
     """Return how often a second clients make groups of one member each, and leave them."""
-    ports = _coordinators(broker)
-    frames = []
-    for number, port in enumerate(ports):
-        _check(number, port)
-        joining = encode_request(_join(number), _JOIN_VERSION, 1, "bench")
-        frames.append((joining, encode_request(_leave(number), _LEAVE_VERSION, 1, "bench")))
+    ports = [_coordinator(broker, number) for number in range(CLIENTS)]
+    frames = [
+        (
+            encode_request(_join(number), _JOIN_VERSION, 1, "bench"),
+            encode_request(_leave(number), _LEAVE_VERSION, 1, "bench"),
+        )
+        for number in range(CLIENTS)
+    ]
 
     async def join_and_leave(client: Client, number: int) -> None:
         for frame in frames[number]:
@@ -44,30 +44,28 @@ def joined_and_left(broker: Broker, seconds: float) -> float:
     return rate(ports, seconds, join_and_leave)
 
 
-def _check(number: int, port: int) -> None:
-    """Wait until a member can join and leave: a refusal would be the fastest answer of all."""
+def _coordinator(broker: Broker, number: int) -> int:
+    """Return the port of a group's coordinator, once a member has joined and left.
+
+    A refusal would be the fastest answer of all. The first question makes Kafka create its topic.
+    """
+    asked = FindCoordinatorRequest(key=_group_id(number))
+
+    def found() -> FindCoordinatorResponse:
+        return connection.ask(asked, _FIND_VERSION, FindCoordinatorResponse)
+
+    with Connection(broker.port) as connection:
+        wait_for(lambda: not found().error_code, f"{_group_id(number)} has a coordinator")
+        port = found().port
+
+    def has_joined() -> bool:
+        return not connection.ask(_join(number), _JOIN_VERSION, JoinGroupResponse).error_code
+
     with Connection(port) as connection:
-
-        def has_joined() -> bool:
-            return not connection.ask(_join(number), _JOIN_VERSION, JoinGroupResponse).error_code
-
-        wait_for(has_joined, f"{_group_id(number)} has its coordinator")
+        wait_for(has_joined, f"a member joins {_group_id(number)}")
         left = connection.ask(_leave(number), _LEAVE_VERSION, LeaveGroupResponse)
     assert not left.error_code and not any(one.error_code for one in left.members), left
-
-
-def _coordinators(broker: Broker) -> list[int]:
-    """Return the port of the coordinator of each group."""
-
-    async def find() -> None:
-        (client,) = await connect_to([broker.port])
-        request = FindCoordinatorRequest(key=_group_id(0))
-        await client.ask(encode_request(request, 3, 1, "bench"))
-        client.transport.abort()
-
-    uvloop.run(find())  # the first one creates the topic
-    ports = leader_ports(broker, _COORDINATORS)
-    return [ports[partition_for(_group_id(number), len(ports))] for number in range(CLIENTS)]
+    return port
 
 
 def _group_id(number: int) -> str:

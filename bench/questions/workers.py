@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from bench.clients import Load, create_topic, leader_ports, produce_warm
+import time
+
+from confluent_kafka.admin import AdminClient
+
+from bench.clients import Load, create_topic, produce_warm
 from bench.connections import TOPIC, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import OdradekProcess, free_port
@@ -20,6 +24,7 @@ _WORKERS = 2
 _BUSY = 200
 _PARTITIONS = 20
 _SECONDS = 6.0
+_LOOK_S = 0.05
 _RECORDS = 3_000_000
 
 
@@ -35,6 +40,18 @@ def workers(count: int) -> dict[str, str]:
 def _let_it_have_workers(broker: Broker) -> None:
     if isinstance(broker, OdradekProcess):
         broker.settings = {**workers(_WORKERS), **broker.settings}
+
+
+def leader_ports(broker: Broker, topic: str) -> dict[int, int]:
+    """Return the port of each partition's leader."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    while True:
+        metadata = admin.list_topics(topic, timeout=60)
+        partitions = metadata.topics[topic].partitions.values()
+        if partitions and all(one.leader >= 0 for one in partitions):
+            break
+        time.sleep(_LOOK_S)
+    return {one.id: metadata.brokers[one.leader].port for one in partitions}
 
 
 def _ask(broker: Broker, scale: float) -> Values:

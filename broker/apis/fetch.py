@@ -241,7 +241,6 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
     def recount() -> int:
         return _missing_while_delayed(fetch, _plan_again(fetch, before))
 
-    is_committed = fetch.reading.is_committed
     partitions = fetch.wanted if fetch.session is None else fetch.session.partitions
     counts_less = may_count_less(partitions.values(), fetch.reading.size_min)
     delayed = purgatory.park(
@@ -249,8 +248,8 @@ async def _wait(fetch: _Fetch, before: Plan, logs: list[Log], missing: int) -> F
         missing,
         fetch.request.max_wait_ms,
         wake,
-        recount if is_committed or counts_less else None,
-        is_committed=is_committed,
+        recount,
+        is_committed=fetch.reading.is_committed,
         is_exact=not counts_less,
     )
     fetch.wake = wake

@@ -143,8 +143,11 @@ class FollowingTopics(LiveTopics):
 
     def note_targets(self, targets: Mapping[tuple[bytes, int], int]) -> None:
         """Note that the store has these targets now, for the topics that are still there."""
-        known = {key: one for key, one in targets.items() if key[0] in self._by_id}
-        self._note({key: self._leader(key).with_target(one) for key, one in known.items()})
+        self._note({
+            key: self._leader(key).with_target(one)
+            for key, one in targets.items()
+            if key[0] in self._by_id
+        })
 
     def _leader(self, key: tuple[bytes, int]) -> Leader:
         topic_id, number = key

@@ -82,6 +82,15 @@ def partition(broker: Broker) -> Partition:
     return topic.partitions[0]
 
 
+async def leader_and_other(brokers: Sequence[Broker]) -> tuple[Broker, Broker]:
+    """Create a topic of one partition; return the broker that leads it, and another one."""
+    await create(brokers[0], "t", 1)
+    await known_everywhere(brokers, "t")
+    leader = leader_of(brokers)
+    assert leader is not None
+    return leader, next(one for one in brokers if one is not leader)
+
+
 def key_of(broker: Broker) -> tuple[bytes, int]:
     topic = broker.topics.get("t")
     assert topic is not None
@@ -100,12 +109,10 @@ def led_later(record: TopicRecord, broker: Broker) -> TopicRecord:
 async def test_a_broker_that_stops_begins_no_handover(tmp_path: Path, catalog_url: str) -> None:
     """Its connections to the catalog close next."""
     async with two_workers(tmp_path, catalog_url) as (first, second):
-        topic = await create(first, "t", 1)
-        await until(lambda: second.topics.get("t") is not None)
-        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        old, new = await leader_and_other((first, second))
         assert old.handovers is not None
         await old.handovers.close()
-        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
+        await old.handovers.assign({key_of(old): new.node_id})
         assert isinstance(partition(old), Log)
         assert old.handovers._task is None
 
@@ -116,9 +123,7 @@ async def test_one_broker_has_the_log_whatever_the_catalog_answers(
     tmp_path: Path, catalog_url: str, failure: Callable[[HandOver], HandOver] | None
 ) -> None:
     async with two_workers(tmp_path, catalog_url) as (first, second):
-        topic = await create(first, "t", 1)
-        await until(lambda: second.topics.get("t") is not None)
-        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        old, new = await leader_and_other((first, second))
         log = partition(old)
         assert isinstance(log, Log)
         append(log, batch(b"a"), batch(b"b"))
@@ -128,18 +133,18 @@ async def test_one_broker_has_the_log_whatever_the_catalog_answers(
         if failure is not None:
             store.change_partitions = failure(really)
 
-        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
+        await old.handovers.assign({key_of(old): new.node_id})
         if failure is refuse:
             await until(lambda: log.is_closed)
             await until(lambda: isinstance(partition(old), Log))
-            assert not new.topics.leads(topic.topic_id, 0)
+            assert not new.topics.leads(*key_of(old))
             store.change_partitions = really
         await until(lambda: isinstance(partition(new), Log))
         moved = partition(new)
         assert isinstance(moved, Log) and moved.log_end_offset == log.log_end_offset
         assert log.is_closed
         assert not [one for one in old.logs() if one.topic == "t"]
-        await until(lambda: not old.topics.leads(topic.topic_id, 0))
+        await until(lambda: not old.topics.leads(*key_of(old)))
 
 
 @on_uvloop
@@ -148,11 +153,9 @@ async def test_a_broker_follows_the_leader_of_a_log_that_it_was_about_to_hand_ov
 ) -> None:
     """It waited for another change, in which the partition got its new leader."""
     async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
-        await create(brokers[0], "t", 1)
-        await known_everywhere(brokers, "t")
-        old = leader_of(brokers)
-        assert old is not None and old.handovers is not None
-        log, new = partition(old), next(one for one in brokers if one is not old)
+        old, new = await leader_and_other(brokers)
+        assert old.handovers is not None
+        log = partition(old)
         assert isinstance(log, Log) and log.is_shared
         topic = old.topics.get("t")
         assert topic is not None
@@ -167,11 +170,8 @@ async def test_a_partition_that_was_not_handed_over_is_served_once_the_catalog_a
     tmp_path: Path, catalog_url: str
 ) -> None:
     async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
-        await create(brokers[0], "t", 1)
-        await known_everywhere(brokers, "t")
-        old = leader_of(brokers)
-        assert old is not None and old.handovers is not None
-        new = next(one for one in brokers if one is not old)
+        old, new = await leader_and_other(brokers)
+        assert old.handovers is not None
         log, key = partition(old), key_of(old)
         failures = [CatalogAway("away on purpose")] * 3
 
@@ -199,9 +199,7 @@ async def test_a_partition_that_was_not_handed_over_is_served_once_the_catalog_a
 @on_uvloop
 async def test_handovers_go_on_after_a_bug(tmp_path: Path, catalog_url: str) -> None:
     async with two_workers(tmp_path, catalog_url) as (first, second):
-        topic = await create(first, "t", 1)
-        await until(lambda: second.topics.get("t") is not None)
-        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        old, new = await leader_and_other((first, second))
         handovers: Any = old.handovers
         really, tries = handovers._hand_over, 0
 
@@ -216,7 +214,7 @@ async def test_handovers_go_on_after_a_bug(tmp_path: Path, catalog_url: str) -> 
         await handovers.assign({key_of(old): new.node_id})
         await until(lambda: tries == 1)
         handovers.look()
-        await until(lambda: new.topics.leads(topic.topic_id, 0))
+        await until(lambda: new.topics.leads(*key_of(old)))
 
 
 @on_uvloop
@@ -234,13 +232,11 @@ async def test_a_log_that_others_lead_is_not_taken_offline(
 ) -> None:
     """Or this broker would open it again, beside its leader."""
     async with two_workers(tmp_path, catalog_url) as (first, second):
-        topic = await create(first, "t", 1)
-        await until(lambda: second.topics.get("t") is not None)
-        old, new = (first, second) if first.topics.leads(topic.topic_id, 0) else (second, first)
+        old, new = await leader_and_other((first, second))
         log = partition(old)
         assert isinstance(log, Log) and old.handovers is not None
-        await old.handovers.assign({(topic.topic_id, 0): new.node_id})
-        await until(lambda: not old.topics.leads(topic.topic_id, 0))
+        await old.handovers.assign({key_of(old): new.node_id})
+        await until(lambda: not old.topics.leads(*key_of(old)))
         old.topics.take_offline(log, DiskFailure(log.directory, OSError("late")))
         known = old.topics.get("t")
         assert known is not None and known.other_leader(0) == new.node_id
@@ -252,10 +248,7 @@ async def test_a_broker_that_has_resigned_opens_nothing_before_it_serves_again(
 ) -> None:
     """Until then the outcome of a handover may not be known, and the news may be older than it."""
     async with cluster(tmp_path, catalog_url, 2, SLOW) as brokers:
-        await create(brokers[0], "t", 1)
-        await known_everywhere(brokers, "t")
-        leader = leader_of(brokers)
-        other = next(one for one in brokers if one is not leader)
+        _, other = await leader_and_other(brokers)
         topic = other.topics.get("t")
         assert topic is not None
         record = led_later(topic.record, other)
