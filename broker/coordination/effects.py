@@ -44,11 +44,17 @@ class Caller:
     describable: Describable | None = field(default=None, compare=False)
 
 
+class Purpose(enum.Enum):
+    """The purpose of a deadline."""
+
+    __hash__ = object.__hash__  # Python's own reads the name, for each look at a deadline
+
+
 class Timer(NamedTuple):
     """A deadline of its owner, a group or transactional id; starting it again moves it."""
 
     owner: str
-    kind: enum.Enum
+    kind: Purpose
     member_id: str = ""
 
 
@@ -77,6 +83,8 @@ class Persist:
     records: tuple[object, ...]
     ticket: object
     producer: Producer | None = None
+    # Whether anyone waits for them; else the ticket may return before they are on the disk.
+    is_awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from odradek.storage.transactions import Marker, read_marker
 logger = logging.getLogger(__name__)
 
 _FETCH_RETRY_S = 1.0
+# When records that nobody waits for are flushed, with all others of their log by then.
+_UNAWAITED_FLUSH_MS = 100
 
 # A batch that is larger, or is compressed, is replayed in pieces of _PIECE_RECORDS records.
 _WHOLE_BYTES_MAX = 1 << 20
@@ -89,14 +91,22 @@ class InternalLog:
         return await self._topics.internal(self._name)
 
     def append(
-        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None = None,
+        *,
+        is_awaited: bool = True,
     ) -> asyncio.Future[None]:
         """Append records as one batch; the future is done once they are durable enough.
 
         The future fails with an error that broker.errors explains. With a producer the records
-        are part of its transaction.
+        are part of its transaction. Without `is_awaited` they reach the disk somewhat later,
+        unless the log is shared.
         """
-        return self._when_created(partial(self._append, partition, records, producer))
+        return self._when_created(
+            partial(self._append, partition, records, producer, is_awaited)
+        )
 
     def append_marker(self, partition: int, marker: Marker) -> asyncio.Future[None]:
         """Append the end of a producer's transaction; the future is like that of `append`."""
@@ -157,6 +167,7 @@ class InternalLog:
         partition: int,
         records: Sequence[KeyValue],
         producer: Producer | None,
+        is_awaited: bool,
         topic: Topic,
     ) -> asyncio.Future[None]:
         now_ms = self._now_ms()
@@ -170,11 +181,19 @@ class InternalLog:
             transactional=producer is not None,
         )
         return self._write(
-            topic, partition, lambda log: log.append(batch, now_ms=now_ms, from_client=False)
+            topic,
+            partition,
+            lambda log: log.append(batch, now_ms=now_ms, from_client=False),
+            is_awaited=is_awaited,
         )
 
     def _write(
-        self, topic: Topic, partition: int, write: Callable[[Log], object]
+        self,
+        topic: Topic,
+        partition: int,
+        write: Callable[[Log], object],
+        *,
+        is_awaited: bool = True,
     ) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -190,7 +209,9 @@ class InternalLog:
             done.set_exception(error)
             return done
         if self._durability.must_wait(log):
-            return self._durability.group_commit.flush([log])
+            if is_awaited or log.is_shared:
+                return self._durability.group_commit.flush([log])
+            self._durability.group_commit.flush_within(log, _UNAWAITED_FLUSH_MS)
         done.set_result(None)
         return done
 

@@ -325,7 +325,9 @@ class Runtime(Generic[M]):
             return machine.stored(
                 effect.ticket, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.now_ms()
             )
-        appended = self._log.append(partition, encoded, effect.producer)
+        appended = self._log.append(
+            partition, encoded, effect.producer, is_awaited=effect.is_awaited
+        )
         return self._follow(partition, appended, effect.ticket)
 
     def _follow(

@@ -46,12 +46,17 @@ class InternalTopic(Protocol):
         """Return whether this broker leads a partition, and so coordinates for it."""
 
     def append(
-        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None = None,
+        *,
+        is_awaited: bool = True,
     ) -> Future[None]:
         """Append records as one batch; the future is done once they are durable enough.
 
-        The future may be done when it is returned. A failed one carries an error that
-        broker.errors explains.
+        Without `is_awaited` they need not be on the disk by then. The future may be done when it
+        is returned. A failed one carries an error that broker.errors explains.
         """
 
     def append_marker(self, partition: int, marker: Marker) -> Future[None]:

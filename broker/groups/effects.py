@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 
-from odradek.broker.coordination.effects import Caller, Effect, Note, Token
+from odradek.broker.coordination.effects import Caller, Effect, Note, Purpose, Token
 from odradek.broker.groups.modern.unstored import Stored
 from odradek.broker.groups.records import OffsetRecord
 from odradek.dataclass import dataclass
@@ -18,7 +17,7 @@ from odradek.protocol.messages.txn_offset_commit import (
 )
 
 
-class TimerKind(enum.Enum):
+class TimerKind(Purpose):
     """The purpose of a deadline of a group."""
 
     SESSION = "session"  # A member has sent no heartbeat.

@@ -50,6 +50,7 @@ def store_new_group(turn: Turn) -> None:
     turn.persist(
         ClassicGroup(turn.group.group_id, state_since_ms=turn.now_ms).record({}),
         EmptyGroupStored(turn.group.group_id),
+        is_awaited=False,
     )
 
 

@@ -95,7 +95,7 @@ def complete_join(turn: Turn) -> None:
     group.start_generation(turn.now_ms)
     if group.state is GroupState.EMPTY:
         turn.note(f"emptied group generation={group.generation}")
-        turn.persist(group.record({}), EmptyGroupStored(group.group_id))
+        turn.persist(group.record({}), EmptyGroupStored(group.group_id), is_awaited=False)
         return
     turn.note(
         f"closed join phase generation={group.generation} members={len(membership)}"

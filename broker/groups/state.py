@@ -197,9 +197,9 @@ class Turn:
         if caller is not None:
             self.effects.append(Reply(caller.token, response))
 
-    def persist(self, record: Record, ticket: Ticket) -> None:
+    def persist(self, record: Record, ticket: Ticket, *, is_awaited: bool = True) -> None:
         """Write a record."""
-        self.effects.append(Persist((record,), ticket))
+        self.effects.append(Persist((record,), ticket, is_awaited=is_awaited))
 
     def start_timer(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
         """Start or move a timer of the group."""

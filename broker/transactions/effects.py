@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from typing import NamedTuple
 
-from odradek.broker.coordination.effects import Token
+from odradek.broker.coordination.effects import Purpose, Token
 from odradek.broker.transactions.state import NO_EPOCH, NO_PRODUCER, Partitions, Transaction
 from odradek.dataclass import dataclass
 from odradek.protocol.errors import ErrorCode
 
 
-class TimerKind(enum.Enum):
+class TimerKind(Purpose):
     """The purpose of a deadline of a transactional id."""
 
     MARKERS = "markers"  # Try again to write the markers that could not be written.

@@ -82,7 +82,12 @@ class ManualLog:
         return True
 
     def append(
-        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None = None,
+        *,
+        is_awaited: bool = True,
     ) -> Future[None]:
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
         return self._append(partition, StoredBatch(records, producer_id))

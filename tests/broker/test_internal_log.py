@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -195,3 +195,30 @@ async def test_batches_are_compressed_as_the_setting_says(tmp_path: Path) -> Non
         ((header, data),) = topic.partitions[0].batches(0)
         assert header.codec is Codec.GZIP
         assert len(data) < 500
+
+
+async def test_records_that_nobody_waits_for_are_flushed_with_others_or_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as (broker, log):
+        await log.append(0, numbered([0]))
+        topic = broker.topics.get(topic_names.CONSUMER_OFFSETS)
+        assert topic is not None
+        (partition, *_), commit = topic.partitions, log._durability.group_commit
+        before = commit.flushes
+        for number in range(1, 6):
+            assert log.append(0, numbered([number]), is_awaited=False).done()
+        assert partition.recovery_point == 1
+        flushed, finish = asyncio.Event(), commit._finish
+
+        def finished(*arguments: Any) -> None:
+            finish(*arguments)
+            flushed.set()
+
+        monkeypatch.setattr(commit, "_finish", finished)
+        await flushed.wait()
+        assert partition.recovery_point == 6 and commit.flushes == before + 1
+        log.append(0, numbered([6]), is_awaited=False)
+        await log.append(0, numbered([7]))
+        assert partition.recovery_point == 8
+        assert keys(log, 0) == list(range(8))

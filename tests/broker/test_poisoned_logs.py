@@ -80,7 +80,12 @@ class PoisonedTopic:
         return True
 
     def append(
-        self, partition: int, records: Sequence[KeyValue], producer: Producer | None = None
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        producer: Producer | None = None,
+        *,
+        is_awaited: bool = True,
     ) -> asyncio.Future[None]:
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import enum
-
+from odradek.broker.coordination.effects import Purpose
 from odradek.dataclass import dataclass
 
 
-class ConsumerTimer(enum.Enum):
+class ConsumerTimer(Purpose):
     """The purpose of a deadline of a consumer group."""
 
     SESSION = "session"  # A member has sent no heartbeat.

@@ -6,7 +6,6 @@ state. All its records are appended as one batch, and the request is answered af
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import field
 
@@ -14,6 +13,7 @@ from odradek.broker.coordination.effects import (
     CancelTimer,
     Effect,
     Note,
+    Purpose,
     StartTimer,
     Timer,
     Token,
@@ -29,7 +29,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_metadata import ShareGroupMetadataValue
 
 
-class ShareTimer(enum.Enum):
+class ShareTimer(Purpose):
     """The purpose of a deadline of a share group."""
 
     SESSION = "session"  # A member has sent no heartbeat.

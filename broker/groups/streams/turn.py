@@ -7,7 +7,6 @@ has changed nothing.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from odradek.broker.coordination.effects import (
     CancelTimer,
     Effect,
     Note,
+    Purpose,
     StartTimer,
     Timer,
     Token,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STANDBYS = "num.standby.replicas"
 
 
-class StreamsTimer(enum.Enum):
+class StreamsTimer(Purpose):
     """The purpose of a deadline of a streams group."""
 
     SESSION = "session"  # A member has sent no heartbeat.
