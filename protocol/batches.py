@@ -40,6 +40,7 @@ from odradek.protocol.records_plain import encode_record, wrap_int64
 MAGIC = 2
 LOG_OVERHEAD = 12  # not in batchLength: the base offset and batchLength itself
 HEADER_SIZE = 61
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -65,6 +66,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 ) = range(13)
 
 CODEC_MASK = 0x07
+_CODEC_MAX = int(Codec.ZSTD)
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
@@ -203,10 +205,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     header = BatchHeader(*HEADER.unpack_from(buffer, position))
     if (
         header.magic != MAGIC
-        or header.length < HEADER_SIZE - LOG_OVERHEAD
+        or header.length < _LENGTH_MIN
         or header.last_offset_delta < 0
         or header.count < 0
-        or header.attributes & CODEC_MASK > Codec.ZSTD
+        or header.attributes & CODEC_MASK > _CODEC_MAX
     ):
         _check_magic(buffer, position)
         raise CorruptBatch(f"no batch has such a header: {header}")

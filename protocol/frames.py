@@ -133,7 +133,9 @@ class FrameReader:
 
     def settle(self) -> None:
         """Copy the rest of the shared buffer, which another connection fills next."""
-        if isinstance(self._data, memoryview):
+        if self._position == len(self._data):
+            self._data, self._position = b"", 0
+        elif isinstance(self._data, memoryview):
             self._data, self._position = bytes(self._data[self._position :]), 0
 
     def _begin(self, size: int, start: memoryview | bytes) -> None:

@@ -137,7 +137,7 @@ class RealFile:
     def append(self, position: int, buffers: Sequence[Buffer]) -> int:
         try:
             opened = self._opened()
-            total = sum(memoryview(buffer).nbytes for buffer in buffers)
+            total = sum(map(len, buffers))
             written = os.pwritev(opened.fd, buffers[:_BUFFERS_PER_WRITE_MAX], position)
             if written < total:
                 rest = b"".join(buffers)[written:]

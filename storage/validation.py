@@ -17,7 +17,7 @@ from odradek.dataclass import dataclass
 from odradek.protocol import batches
 from odradek.protocol.batch_records import unpack_section
 from odradek.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, UnsupportedMagic
-from odradek.protocol.compression import Codec, DecompressedTooLarge
+from odradek.protocol.compression import DecompressedTooLarge
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records_plain import (
     NO_LIMIT,
@@ -100,11 +100,11 @@ def check_batch(
     header = _check_envelope(records, config, name, from_client=from_client)
     data = _writable(records)
     section = _section(data, header, config, name, allowance)
-    needs_keys = config.compact and not header.is_control
-    found = _walk(section, header.count, needs_keys, allowance)
-    if found.status != RecordStatus.VALID or header.is_log_append_time:
+    is_control = header.is_control
+    found = _walk(section, header.count, config.compact and not is_control, allowance)
+    if found.status is not RecordStatus.VALID or header.is_log_append_time:
         raise _refusal(_Suspect(header, section, config, now_ms, name, allowance), found)
-    if header.is_control and not is_stamped:
+    if is_control and not is_stamped:
         return CheckedBatch(header, data, -1)
     # Negative timestamps count as none, as in Kafka.
     max_timestamp = header.base_timestamp + found.timestamp_delta_max
@@ -125,7 +125,7 @@ def check_batch(
             is_certain = is_late or max_timestamp > _INT64_MAX or oldest != NO_TIMESTAMP
             suspect = _Suspect(header, section, config, now_ms, name, allowance)
             _refuse_timestamps(suspect, is_certain=is_certain)
-    if is_recompressed and not header.is_control:
+    if is_recompressed and not is_control:
         data = recompress(header, data, section, config, name, allowance)
     _check_fits_segment(len(data), config, name)
     if stamped_ms >= 0:
@@ -236,7 +236,7 @@ def _section(
     allowance: Allowance | None,
 ) -> Buffer:
     """Return the records of a batch, decompressed."""
-    if header.attributes & batches.CODEC_MASK == Codec.NONE:
+    if not header.attributes & batches.CODEC_MASK:
         return data[HEADER_SIZE:]
     allowance = allowance or unlimited()
     if allowance.unpacked_bytes <= 0:

@@ -174,7 +174,7 @@ class Wire(asyncio.Transport):
         self.is_paused = True
 
     def resume_reading(self) -> None:
-        assert self.is_paused
+        assert self.is_paused and not self.closed
         self.is_paused = False
 
     def is_closing(self) -> bool:
@@ -333,6 +333,18 @@ async def test_answers_are_sent_before_a_later_frame_closes_the_connection() -> 
     receive(made, ready + struct.pack(">i", -1))
     assert wire.written == b"7,"
     assert wire.closed
+
+
+async def test_a_connection_that_a_later_frame_closes_is_not_read_from_again() -> None:
+    script = Script()
+    made, wire = connect(script)
+    waiting, ready = (ORDINARY + struct.pack(">i?", number, number == 8) for number in (7, 8))
+    receive(made, framed(waiting) + framed(ready) + struct.pack(">i", -1))
+    assert wire.is_paused
+    script.answer(7)
+    await asyncio.sleep(0)
+    assert script.begun == [7, 8]
+    assert wire.closed and wire.is_paused
 
 
 async def test_a_client_that_reads_slowly_is_not_idle() -> None:
