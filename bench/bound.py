@@ -3,18 +3,18 @@
     python -m bench.bound [--rounds N] [--seconds N]
 
 The bare server cuts frames, and answers each with bytes that a broker has given for the same
-request, under its correlation id. It decodes nothing, looks up nothing and counts nothing; a
-Produce is appended to a file as it is. With acks=all it is synced before it is answered, together
-with all that came meanwhile. Ten connections repeat each request of the question `lookups`, and
-Produces with a record of 100 B or 20 kB, with Odradek and with the bare server in turn; the
-medians of the rounds are printed, with the processor time of a request.
+request, under its correlation id. It decodes nothing, looks up nothing and counts nothing. A
+Produce is appended as it is, each client's to a file of its own, as each partition has one. With
+acks=all it is answered once that file is synced, together with all that came meanwhile. Ten
+connections repeat each request of the question `lookups`, and Produces with a record of 100 B or
+20 kB, with Odradek and with the bare server in turn; the medians of the rounds are printed, with
+the processor time of a request.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import io
 import os
 import statistics
@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -47,33 +48,48 @@ _WRITTEN = {
 }
 # A request's correlation id, after its size, API key and version.
 _ID_START, _ID_END = 8, 12
+# As many as Odradek has: a file system commits syncs at the same time together.
+_SYNC_THREADS = 4
 
 
 class _Group:
-    """Syncs a file once for all that was written to it in one step of the loop."""
+    """Syncs files for all that was written to them meanwhile, several at a time."""
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_SYNC_THREADS)
+        self._waiting: list[tuple[asyncio.Transport, io.FileIO, bytes]] = []
+        self._syncing: asyncio.Task[None] | None = None
 
-    def answer(self, transport: asyncio.Transport, data: bytes) -> None:
+    def answer(self, transport: asyncio.Transport, file: io.FileIO, data: bytes) -> None:
         """Write answers once the file is synced."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._sync)
-        self._waiting.append((transport, data))
+        self._waiting.append((transport, file, data))
+        if self._syncing is None:
+            self._syncing = asyncio.ensure_future(self._sync())
 
-    def _sync(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        os.fdatasync(self._file.fileno())
-        for transport, data in waiting:
-            transport.write(data)
+    async def _sync(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            files = [file.fileno() for _, file, _ in waiting]
+            shares = [files[at::_SYNC_THREADS] for at in range(min(_SYNC_THREADS, len(files)))]
+            synced = (loop.run_in_executor(self._threads, _sync_all, one) for one in shares)
+            await asyncio.gather(*synced)
+            for transport, _, data in waiting:
+                transport.write(data)
+        self._syncing = None
+
+
+def _sync_all(files: Sequence[int]) -> None:
+    for file in files:
+        os.fdatasync(file)
 
 
 class _Bare(asyncio.Protocol):
     """Answers every frame with the same body, once the frame is in the file, if there is one."""
 
-    def __init__(self, body: bytes, file: io.FileIO | None, group: _Group | None) -> None:
-        self._body, self._file, self._group = body, file, group
+    def __init__(self, body: bytes, folder: Path | None, group: _Group | None) -> None:
+        self._body, self._group = body, group
+        self._file = None if folder is None else _new_file(folder)
         self._head = SIZE.pack(_ID_END - _ID_START + len(body))
         self._data = b""
 
@@ -93,27 +109,30 @@ class _Bare(asyncio.Protocol):
             answers += self._head, data[start + _ID_START : start + _ID_END], self._body
             start = end_of_frame
         self._data = data[start:]
-        if answers and self._group is not None:
-            self._group.answer(self._transport, b"".join(answers))
+        if answers and self._group is not None and self._file is not None:
+            self._group.answer(self._transport, self._file, b"".join(answers))
         elif answers:
             self._transport.write(b"".join(answers))
 
 
-async def _serve(port: int, body: bytes, path: str, acks: int) -> None:
+def _new_file(folder: Path) -> io.FileIO:
+    handle, _ = tempfile.mkstemp(dir=folder)
+    return io.FileIO(handle, "ab")
+
+
+async def _serve(port: int, body: bytes, folder: Path | None, acks: int) -> None:
     loop = asyncio.get_running_loop()
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(io.FileIO(path, "ab")) if path else None
-        group = _Group(file) if file is not None and acks == -1 else None
-        server = await loop.create_server(lambda: _Bare(body, file, group), "127.0.0.1", port)
-        await server.serve_forever()
+    group = _Group() if acks == -1 else None
+    server = await loop.create_server(lambda: _Bare(body, folder, group), "127.0.0.1", port)
+    await server.serve_forever()
 
 
 class _BareProcess:
     """The bare server in a process of its own."""
 
-    def __init__(self, body: bytes, path: str, acks: int) -> None:
+    def __init__(self, body: bytes, folder: str, acks: int) -> None:
         self.port = free_port()
-        serve = ["--serve", str(self.port), body.hex(), path, str(acks)]
+        serve = ["--serve", str(self.port), body.hex(), folder, str(acks)]
         arguments = [sys.executable, "-m", "bench.bound", *serve]
         self.process: subprocess.Popen[bytes] | None = subprocess.Popen(arguments)
         wait_until_listening(self.port, "the bare server")
@@ -162,8 +181,7 @@ def _round(seconds: float) -> Mapping[tuple[str, str], tuple[float, float]]:
                     body = connection.answer(requests[0])[_ID_END - _ID_START :]
                 figures[title, "Odradek"] = _measure(broker, broker.port, seconds, requests)
                 _, acks = _WRITTEN.get(title, (0, 1))
-                path = Path(directory) / "written" if title in _WRITTEN else ""
-                bare = _BareProcess(body, str(path), acks)
+                bare = _BareProcess(body, directory if title in _WRITTEN else "", acks)
                 try:
                     figures[title, "bare"] = _measure(bare, bare.port, seconds, requests)
                 finally:
@@ -179,12 +197,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument(
-        "--serve", nargs=4, metavar=("PORT", "BODY", "PATH", "ACKS"), help=argparse.SUPPRESS
+        "--serve", nargs=4, metavar=("PORT", "BODY", "FOLDER", "ACKS"), help=argparse.SUPPRESS
     )
     arguments = parser.parse_args()
     if arguments.serve:
-        port, body, path, acks = arguments.serve
-        uvloop.run(_serve(int(port), bytes.fromhex(body), path, int(acks)))
+        port, body, folder, acks = arguments.serve
+        served = Path(folder) if folder else None
+        uvloop.run(_serve(int(port), bytes.fromhex(body), served, int(acks)))
         return
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for _ in range(arguments.rounds):

@@ -49,6 +49,7 @@ class Figures:
     """The figures of a broker in one round."""
 
     idle_bytes: float = 0.0  # of memory, for each connection
+    memory_bytes: int = 0  # with all of them
     trips_s: list[float] = field(default_factory=list)  # at the rate
     trips_per_s: float = 0.0  # as fast as they are answered
 
@@ -135,7 +136,8 @@ async def measure(broker: Broker, options: argparse.Namespace) -> Figures:
     before = resident_bytes(broker.process)
     idle = await connect(broker, options.idle)
     await asyncio.sleep(_SETTLE_S)
-    figures.idle_bytes = (resident_bytes(broker.process) - before) / options.idle
+    figures.memory_bytes = resident_bytes(broker.process)
+    figures.idle_bytes = (figures.memory_bytes - before) / options.idle
     figures.trips_s = await keep_pace(
         busy, rate=options.rate, seconds=options.seconds, partitions=options.partitions
     )

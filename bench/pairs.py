@@ -1,11 +1,12 @@
 """Questions that are put to both brokers in turn, and the figures of the answers.
 
     round 1    fresh Odradek, then fresh Kafka      a ratio of each figure
-    round 2    fresh Odradek, then fresh Kafka      a ratio of each figure
+    round 2    fresh Kafka, then fresh Odradek      a ratio of each figure
     …          the median of the ratios counts; the least and the largest are shown with it
 
 The machine's speed changes from minute to minute: a single figure means little, a pair of figures
-taken one after the other means more.
+taken one after the other means more. The second one finds memory that the machine has just
+used, which a virtual machine gets sooner than new memory, so the order changes.
 """
 
 from __future__ import annotations
@@ -98,9 +99,11 @@ class Answer:
 def put(question: Question, rounds: int, scale: float) -> list[Answer]:
     """Put a question to both brokers in each of some rounds."""
     values: dict[str, list[Values]] = {name: [] for name in BROKERS}
+    order = list(BROKERS)
     for _ in range(rounds):
-        for name in BROKERS:
+        for name in order:
             values[name].append(put_once(question, name, scale))
+        order.reverse()
     return [
         Answer(figure, *([one[figure.title] for one in found] for found in values.values()))
         for figure in question.figures

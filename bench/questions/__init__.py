@@ -12,6 +12,7 @@ from bench.questions.cost import CPU, RECOVERY, START
 from bench.questions.groups import GROUPS
 from bench.questions.latency import END_TO_END, MIXED, ROUND_TRIPS
 from bench.questions.many import CONNECTIONS, DURABLE, LOOKUPS, PARTITIONS
+from bench.questions.one_core import ONE_CORE
 from bench.questions.produce import PRODUCE
 from bench.questions.workers import WORKERS
 
@@ -31,6 +32,7 @@ QUESTIONS: Mapping[str, Question] = {
         PARTITIONS,
         GROUPS,
         LOOKUPS,
+        ONE_CORE,
         WORKERS,
         CLEANING,
         CLEANING_LATENCY,
