@@ -35,6 +35,7 @@ from bench.connections import TOPIC, produce_request
 from bench.processes import OdradekProcess, end, free_port, wait_until_listening
 from bench.questions.many import CLIENTS, WITH_WARM_UP, looked_up, make_lookup_topics, rate
 from bench.watch import Running, cpu_s
+from odradek.broker.durability.group_commit import SYNC_THREADS_MAX
 from odradek.protocol.frames import SIZE
 
 # The first writes of a broker are slower: it loads compiled code meanwhile.
@@ -48,15 +49,13 @@ _WRITTEN = {
 }
 # A request's correlation id, after its size, API key and version.
 _ID_START, _ID_END = 8, 12
-# As many as Odradek has: a file system commits syncs at the same time together.
-_SYNC_THREADS = 4
 
 
 class _Group:
     """Syncs files for all that was written to them meanwhile, several at a time."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_SYNC_THREADS)
+        self._threads = ThreadPoolExecutor(SYNC_THREADS_MAX)
         self._waiting: list[tuple[asyncio.Transport, io.FileIO, bytes]] = []
         self._syncing: asyncio.Task[None] | None = None
 
@@ -71,8 +70,8 @@ class _Group:
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             files = [file.fileno() for _, file, _ in waiting]
-            shares = [files[at::_SYNC_THREADS] for at in range(min(_SYNC_THREADS, len(files)))]
-            synced = (loop.run_in_executor(self._threads, _sync_all, one) for one in shares)
+            shares = (files[at::SYNC_THREADS_MAX] for at in range(SYNC_THREADS_MAX))
+            synced = [loop.run_in_executor(self._threads, _sync_all, one) for one in shares if one]
             await asyncio.gather(*synced)
             for transport, _, data in waiting:
                 transport.write(data)

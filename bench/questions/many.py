@@ -24,7 +24,8 @@ from odradek.protocol.messages.list_offsets import (
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-_IDLE, _BUSY, _RATE_PER_S = 5_000, 200, 3_000
+_IDLE, _RATE_PER_S = 5_000, 3_000
+BUSY = 200
 _IDLE_MEMORY = f"memory with {_IDLE:,} idle ones"
 SECONDS = 6.0
 _PARTITIONS = 2_000
@@ -49,7 +50,7 @@ def _ask_connections(broker: Broker, scale: float) -> Values:
     create_topic(broker, TOPIC, 10)
     options = Namespace(
         idle=max(int(_IDLE * scale), 10),
-        busy=max(int(_BUSY * scale), 2),
+        busy=max(int(BUSY * scale), 2),
         rate=max(_RATE_PER_S * scale, 100),
         seconds=max(SECONDS * scale, 1.0),
         partitions=10,
@@ -89,7 +90,7 @@ def _ask_lookups(broker: Broker, scale: float) -> Values:
     make_lookup_topics(broker)
     seconds = max(SECONDS * scale, 0.5)
     return {
-        title: _rate_of(broker, seconds, [request] * CLIENTS)
+        title: rate_of(broker, seconds, [request] * CLIENTS)
         for title, request in looked_up().items()
     }
 
@@ -140,14 +141,14 @@ def acknowledged(
     create_topic(broker, TOPIC, CLIENTS, config)
     seconds = max(SECONDS * scale, 0.5)
     return {
-        title: _rate_of(
+        title: rate_of(
             broker, seconds, [produce_request(at, size_bytes, acks=-1) for at in range(CLIENTS)]
         )
         for title, size_bytes in ACKNOWLEDGED_BYTES.items()
     }
 
 
-def _rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
+def rate_of(broker: Broker, seconds: float, requests: Sequence[bytes]) -> float:
     """Let each client repeat its own request; return the number of answers a second."""
     ports = [broker.port] * len(requests)
     return rate(ports, seconds, lambda client, number: client.ask(requests[number]))
@@ -186,7 +187,7 @@ async def _repeat(clients: Sequence[Client], seconds: float, work: Work) -> int:
 
 CONNECTIONS = Question(
     "connections",
-    f"{_IDLE:,} idle connections and {_BUSY} that send records of 100 B, acks=1",
+    f"{_IDLE:,} idle connections and {BUSY} that send records of 100 B, acks=1",
     [
         Figure(_IDLE_MEMORY, "MB", more_is_better=False),
         Figure("p50 at 3,000/s", "ms", more_is_better=False),

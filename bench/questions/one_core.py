@@ -14,29 +14,22 @@ from bench.clients import create_topic
 from bench.connections import TOPIC, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.questions.groups import joined_and_left
-from bench.questions.many import CLIENTS, SECONDS, rate
+from bench.questions.many import BUSY, CLIENTS, SECONDS, rate_of
 
-_BUSY = 200
 _LARGE_BYTES = 20_000
+_LARGE = f"{CLIENTS} connections, 20 kB"
 
 
 def _ask(broker: Broker, scale: float) -> Values:
     seconds = max(SECONDS * scale, 0.5)
     with _started_on_one_core(broker):
         create_topic(broker, TOPIC, CLIENTS)
-        small = [produce_request(at) for at in range(CLIENTS)]
+        small = [produce_request(at % CLIENTS) for at in range(BUSY)]
         large = [produce_request(at, _LARGE_BYTES) for at in range(CLIENTS)]
-        busy, few = [broker.port] * _BUSY, [broker.port] * CLIENTS
-
-        def round_trips() -> float:
-            return rate(busy, seconds, lambda client, at: client.ask(small[at % CLIENTS]))
-
-        round_trips()  # Kafka's compiler has to share the core
+        rate_of(broker, seconds, small)  # Kafka's compiler has to share the core
         return {
-            "round trips as fast as they go": round_trips(),
-            "10 connections, 20 kB": rate(
-                few, seconds, lambda client, at: client.ask(large[at % CLIENTS])
-            ),
+            "round trips as fast as they go": rate_of(broker, seconds, small),
+            _LARGE: rate_of(broker, seconds, large),
             "joined and left": joined_and_left(broker, seconds),
         }
 
@@ -57,11 +50,11 @@ def _started_on_one_core(broker: Broker) -> Iterator[None]:
 
 ONE_CORE = Question(
     "one-core",
-    f"A core for each broker, another for the clients: {_BUSY} connections that send records of "
+    f"A core for each broker, another for the clients: {BUSY} connections that send records of "
     f"100 B with acks=1, {CLIENTS} that send 20 kB, {CLIENTS} groups of one member",
     [
         Figure("round trips as fast as they go", "1/s", at_least=1.0),
-        Figure("10 connections, 20 kB", "1/s", at_least=1.0),
+        Figure(_LARGE, "1/s", at_least=1.0),
         Figure("joined and left", "1/s", at_least=1.0),
     ],
     _ask,

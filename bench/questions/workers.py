@@ -11,7 +11,7 @@ from bench.connections import TOPIC, produce_request
 from bench.pairs import Broker, Figure, Question, Values
 from bench.processes import OdradekProcess, free_port
 from bench.questions.groups import joined_and_left
-from bench.questions.many import CLIENTS, rate
+from bench.questions.many import BUSY, CLIENTS, SECONDS, rate
 from odradek.protocol.frames import encode_request
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,9 +21,7 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 _WORKERS = 2
-_BUSY = 200
 _PARTITIONS = 20
-_SECONDS = 6.0
 _LOOK_S = 0.05
 _RECORDS = 3_000_000
 
@@ -55,10 +53,10 @@ def leader_ports(broker: Broker, topic: str) -> dict[int, int]:
 
 
 def _ask(broker: Broker, scale: float) -> Values:
-    seconds = max(_SECONDS * scale, 0.5)
+    seconds = max(SECONDS * scale, 0.5)
     create_topic(broker, TOPIC, _PARTITIONS)
     ports = leader_ports(broker, TOPIC)
-    leaders = [ports[at % _PARTITIONS] for at in range(_BUSY)]
+    leaders = [ports[at % _PARTITIONS] for at in range(BUSY)]
     produced = [produce_request(at) for at in range(_PARTITIONS)]
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     looked_up = encode_request(metadata, 9, 1, "bench")
@@ -86,7 +84,7 @@ def _list_offsets(ports: dict[int, int], port: int) -> bytes:
 
 WORKERS = Question(
     "workers",
-    f"{_WORKERS} workers: {_BUSY} connections that send records of 100 B with acks=1, "
+    f"{_WORKERS} workers: {BUSY} connections that send records of 100 B with acks=1, "
     f"{CLIENTS} that look up, {CLIENTS} groups of one member",
     [
         Figure("round trips as fast as they go", "1/s"),

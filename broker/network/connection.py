@@ -264,14 +264,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._outgoing.gather()
         served, until_s = 0, 0.0
-        while not (is_blocked := self._is_blocked()):
+        while not self._is_blocked():
             frame = self._next
             if frame is None:
                 try:
                     frame = self._frames.take()
                 except ProtocolError as error:
                     self._dispatcher.refuse(self, error)
-                    is_blocked = self._is_blocked()
                     break
             if frame is None:
                 if self._is_counted and not self._may_receive():
@@ -279,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._frames.settle()
                     return self._pause(True)
                 break
-            if (self._pending or self._is_counted) and self._must_wait(frame):
+            if self._must_wait(frame):
                 self._next = frame
                 break
             served += 1
@@ -297,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._dispatcher.serve(self, frame)
         self._flush()
         self._frames.settle()
-        self._pause(is_blocked or self._next is not None or not self._is_writable)
+        self._pause(self._next is not None or self._is_blocked())
         if self._is_ending:
             self._close_if_answered()
         elif self._is_finishing and not self._pending:
